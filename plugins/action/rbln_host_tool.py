@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     DIRECTORIES,
+    PROGRAM,
     entries,
     fingerprints,
 )
@@ -24,7 +25,7 @@ class ActionModule(Answering):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        units = args["units"] or args["state"] == "absent"
+        units = args["units"] or args["state"] != "present"
         try:
             wanted = fingerprints(args["config"], units)
         except NpuError as exc:
@@ -33,7 +34,10 @@ class ActionModule(Answering):
         if args["state"] == "present" and args["observed"].get("sha256") == combined(wanted):
             result.update(changed=False, changed_paths=[])
             return result
-        files: list[dict[str, t.Any]] = [{"path": path} for path in reversed(list(wanted))]
+        stopped = args["state"] == "stopped"
+        files: list[dict[str, t.Any]] = [
+            {"path": path} for path in reversed(list(wanted)) if not (stopped and path in PROGRAM)
+        ]
         if args["state"] == "present":
             files = entries(args["config"], units)
         result.update(
@@ -42,7 +46,7 @@ class ActionModule(Answering):
                 module_args={
                     "state": args["state"],
                     "files": files,
-                    "directories": list(DIRECTORIES),
+                    "directories": [] if stopped else list(DIRECTORIES),
                     "interpreter": args["interpreter"],
                     "root": args["root"],
                 },

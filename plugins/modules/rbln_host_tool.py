@@ -25,9 +25,12 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.group
 options:
   state:
-    description: Whether the tool, its options, units and udev rule shall exist.
+    description:
+      - Whether the tool, its options, units and udev rule shall exist.
+      - V(stopped) stops the units and removes them and the rule. The program stays, which the CDI specification may name
+        as a hook, and no longer writes that specification by itself. Remove the specification next, then the program.
     type: str
-    choices: [present, absent]
+    choices: [present, stopped, absent]
     default: present
   config:
     description:
@@ -81,6 +84,11 @@ EXAMPLES = r"""
     observed: "{{ ansible_facts.rbln_observed.host_tool }}"
   become: true
 
+- name: Stop it before the CDI specification is removed
+  rebellions.npu.rbln_host_tool:
+    state: stopped
+  become: true
+
 - name: Remove it
   rebellions.npu.rbln_host_tool:
     state: absent
@@ -97,6 +105,7 @@ changed_paths:
 """
 
 import sys
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -118,6 +127,14 @@ def _python(host: Host) -> str:
     return python
 
 
+def stop(host: Host, paths: t.Sequence[str]) -> None:
+    """Stop those units that are there: one that runs would write the specification and the ready files again."""
+    units = [path for path in paths if path.endswith(".service") and host.stat(path, follow=False).ok]
+    names = sorted({path.rpartition("/")[2] for path in units})
+    if names:
+        host.run(["systemctl", "stop", *names], 60.0)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec=dict(
@@ -133,16 +150,17 @@ def main() -> None:
         if params["state"] == "present":
             changed = install(host, params["files"], params["interpreter"] or _python(host), module.check_mode)
         else:
-            changed = remove(
-                host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode
-            )
+            paths = [entry["path"] for entry in params["files"]]
+            if not module.check_mode:
+                stop(host, paths)
+            changed = remove(host, paths, params["directories"], module.check_mode)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     if any(path.startswith("/etc/") for path in changed) and not module.check_mode:
         for command in TELL:
             host.run(command, 30.0)
     listing = "".join("%s\n" % path for path in changed)
-    before, after = (listing, "") if params["state"] == "absent" else ("", listing)
+    before, after = ("", listing) if params["state"] == "present" else (listing, "")
     module.exit_json(changed=bool(changed), changed_paths=changed, diff={"before": before, "after": after})
 
 

@@ -27,6 +27,8 @@ WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
 CDI_UNIT = NAME + "-cdi.service"
 READY_UNIT = NAME + "-ready.service"
 RULE_PATH = "/etc/udev/rules.d/90-%s.rules" % NAME
+# What stays while the units are stopped.
+PROGRAM = (TOOL_PATH, CONFIG_PATH)
 # Removed when empty.
 DIRECTORIES = (TOOL_DIR, CONFIG_DIR, PROFILE.validation_dir, posixpath.dirname(PROFILE.validation_dir))
 RUNTIMES = (
