@@ -163,11 +163,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Owner:
-    """Another program that writes a file which has to change: which file, who, and where the change belongs."""
+    """Another program that writes a file which has to change: which file, who, and where the change belongs.
+
+    `refuse` is true when its next run surely writes the whole file again, and it has the switch itself.
+    """
 
     path: str
     name: str
     next_step: str
+    refuse: bool = False
 
 
 @dataclass

@@ -133,8 +133,9 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
         return
     for owner in runtime["owners"]:
         step = owner["next_step"][:1].upper() + owner["next_step"][1:]
+        policy = case.input("container_toolkit_owned_config")
         draft.by_policy(
-            case.input("container_toolkit_owned_config"),
+            "fail" if owner["refuse"] and policy == "warn" else policy,
             "runtime_config_owned",
             f"{name}: {owner['path']} is written by {owner['name']}, which may undo the change.",
             f"{step}; then set {ours('container_toolkit_owned_config')}: ignore.",
