@@ -27,8 +27,9 @@ options:
   state:
     description:
       - Whether the tool, its options, units and udev rule shall exist.
-      - V(stopped) stops the units and removes them and the rule. The program stays, which the CDI specification may name
-        as a hook, and no longer writes that specification by itself. Remove the specification next, then the program.
+      - V(stopped) stops the units and removes them and the rule. The program stays, which the CDI specification may
+        name as a hook, and no longer writes that specification by itself. Remove the specification next, then the
+        program.
     type: str
     choices: [present, stopped, absent]
     default: present
