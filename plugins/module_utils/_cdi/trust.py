@@ -25,12 +25,17 @@ from .version import all_edits, items
 ACCESS_LIST = "system.posix_acl_access"
 STICKY = 0o1000
 OLDEST_PYTHON = 8
-# Programs of the system may be hooks, but not one that runs what its arguments name.
-PROGRAM_DIRS = ("/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/bin/", "/sbin/")
-RUNS_ARGUMENTS = re.compile(
-    r"((ba|da|a|z|k|mk|c|tc|fi|r|)sh|env|busybox|toybox|python[0-9.]*|perl[0-9.]*|ruby[0-9.]*|lua[0-9.]*|node|nodejs"
-    r"|php[0-9.]*|[mng]?awk|tclsh.*|expect|sudo|su|runuser|setpriv|capsh|chroot|nsenter|unshare|setsid|nohup|nice"
-    r"|ionice|chrt|taskset|timeout|time|stdbuf|xargs|find|flock|script|systemd-run|ld\.so|ld-.*)"
+# Where packages put the hooks that are known by name. Any other program of the system may write where its arguments
+# say, as root.
+PROGRAM_DIRS = ("/usr/bin", "/usr/sbin", "/usr/libexec", "/bin", "/sbin")
+KNOWN_HOOKS = (
+    "ldconfig",
+    "ldconfig.real",
+    "nvidia-cdi-hook",
+    "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit",
+    "nvidia-ctk",
+    "oci-nvidia-hook",
 )
 
 
@@ -232,14 +237,15 @@ def file_needs_repair(guard: Guard, path: str) -> bool:
 
 
 def known_hook(profile: VendorProfile, options: CdiOptions, path: str) -> bool:
-    """Whether a hook is the vendor's, ours, a named one, or a program of the system that does one thing."""
+    """Whether a hook is the vendor's, ours, a named one, or one of KNOWN_HOOKS where packages put it."""
     if not path.startswith("/") or posixpath.normpath(path) != path:
         return False
     if path in (profile.hook_path, options.hook_path, profile.host_tool):
         return True
     if any(path == one or (one.endswith("/") and path.startswith(one)) for one in options.known_hooks):
         return True
-    return (posixpath.dirname(path) + "/") in PROGRAM_DIRS and not RUNS_ARGUMENTS.fullmatch(posixpath.basename(path))
+    folder, name = posixpath.split(path)
+    return folder in PROGRAM_DIRS and name in (*KNOWN_HOOKS, posixpath.basename(profile.hook_path))
 
 
 def survey(
