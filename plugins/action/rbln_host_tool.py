@@ -26,8 +26,9 @@ class ActionModule(Answering):
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         units = args["units"] or args["state"] != "present"
+        runtimes = args["observed"].get("runtimes") or []
         try:
-            wanted = fingerprints(args["config"], units)
+            wanted = fingerprints(args["config"], units, runtimes)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
@@ -39,7 +40,7 @@ class ActionModule(Answering):
             {"path": path} for path in reversed(list(wanted)) if not (stopped and path in PROGRAM)
         ]
         if args["state"] == "present":
-            files = entries(args["config"], units)
+            files = entries(args["config"], units, runtimes)
         result.update(
             self._execute_module(
                 module_name="rebellions.npu.rbln_host_tool",
