@@ -617,6 +617,12 @@ def test_H09_packages_that_the_host_excludes_are_named_before_a_change(
         assert "rbln_driver_package_allowed" in told["next_step"]
 
 
+def test_H09_pins_that_cannot_be_read_are_no_exclude() -> None:
+    look = virgin()
+    look["pins"] = look["holds"] = None
+    assert "packages_excluded" not in codes(draw(look, **package()))
+
+
 def test_H09_a_kernel_that_is_excluded_needs_no_hold() -> None:
     look = facts(
         os=system("rhel", "9.6", "redhat"),
