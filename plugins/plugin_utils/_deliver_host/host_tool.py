@@ -98,7 +98,7 @@ def kept_options(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def runtime_units(observation: t.Mapping[str, t.Any]) -> list[str]:
-    """Units of the selected runtimes, from the fact rbln_runtimes, that have none of the known names."""
+    """Units of the selected runtimes, as the detection found them, that have none of the known names."""
     found = observation.get("runtimes") or []
     units = [str(item.get("restart_unit") or "") for item in found if item.get("selected")]
     names = [unit if unit.endswith(".service") else f"{unit}.service" for unit in units if unit]
