@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     DIRECTORIES,
+    PROGRAM,
     entries,
     fingerprints,
 )
@@ -24,25 +25,29 @@ class ActionModule(Answering):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        units = args["units"] or args["state"] == "absent"
+        units = args["units"] or args["state"] != "present"
+        runtimes = args["observed"].get("runtimes") or []
         try:
-            wanted = fingerprints(args["config"], units)
+            wanted = fingerprints(args["config"], units, runtimes)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
         if args["state"] == "present" and args["observed"].get("sha256") == combined(wanted):
             result.update(changed=False, changed_paths=[])
             return result
-        files: list[dict[str, t.Any]] = [{"path": path} for path in reversed(list(wanted))]
+        stopped = args["state"] == "stopped"
+        files: list[dict[str, t.Any]] = [
+            {"path": path} for path in reversed(list(wanted)) if not (stopped and path in PROGRAM)
+        ]
         if args["state"] == "present":
-            files = entries(args["config"], units)
+            files = entries(args["config"], units, runtimes)
         result.update(
             self._execute_module(
                 module_name="rebellions.npu.rbln_host_tool",
                 module_args={
                     "state": args["state"],
                     "files": files,
-                    "directories": list(DIRECTORIES),
+                    "directories": [] if stopped else list(DIRECTORIES),
                     "interpreter": args["interpreter"],
                     "root": args["root"],
                 },

@@ -11,7 +11,12 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import fingerprints, kept_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
+    fingerprints,
+    judge_again,
+    kept_options,
+    runtime_units,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options, read_inputs
 
 # What Pythons before 3.8 say to a module of this collection.
@@ -50,4 +55,7 @@ class ActionModule(Answering):
         observed = result.get("ansible_facts", {}).get("rbln_observed")
         if observed:
             observed["host_tool"]["config"] = config
+            units = runtime_units(result["ansible_facts"].get("rbln_runtimes") or {})
+            if units and args["host_tool"] == wanted:
+                observed["host_tool"] = judge_again(observed["host_tool"], config, units)
         return result

@@ -99,8 +99,8 @@ options:
   known_hooks:
     description:
       - More programs that specifications of this kind may call. A directory ends with C(/).
-      - Known without it are the vendor's program, the host tool, and programs in the directories of the system, such as
-        C(/usr/bin), that do not run what their arguments name.
+      - Known without it are the vendor's program, the host tool, and C(ldconfig) and the hooks of NVIDIA's container
+        toolkit in the directories of the system, such as C(/usr/bin).
     type: list
     elements: str
     default: []

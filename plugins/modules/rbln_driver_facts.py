@@ -234,7 +234,8 @@ ansible_facts:
           elements: str
           returned: always
         pins:
-          description: Where each of RV(ansible_facts.rbln.holds) is written, and excludes of single repositories.
+          description: Where each of RV(ansible_facts.rbln.holds) is written, and excludes of single repositories. Null
+            when a file of them cannot be read.
           type: list
           elements: dict
           returned: always

@@ -25,9 +25,13 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.group
 options:
   state:
-    description: Whether the tool, its options, units and udev rule shall exist.
+    description:
+      - Whether the tool, its options, units and udev rule shall exist.
+      - V(stopped) stops the units and removes them and the rule. The program stays, which the CDI specification may
+        name as a hook, and no longer writes that specification by itself. Remove the specification next, then the
+        program.
     type: str
-    choices: [present, absent]
+    choices: [present, stopped, absent]
     default: present
   config:
     description:
@@ -47,7 +51,9 @@ options:
     type: dict
     default: {}
   interpreter:
-    description: Python that runs the tool on the host. The default is the Python of this module.
+    description:
+      - Python that runs the tool on the host, as root. The default is C(/usr/bin/python3). Where that is missing or
+        older than 3.8, it is the Python of this module, if only root can change it.
     type: str
   root:
     description: Install below this directory, for an image. systemd and udev are then not reloaded.
@@ -79,6 +85,11 @@ EXAMPLES = r"""
     observed: "{{ ansible_facts.rbln_observed.host_tool }}"
   become: true
 
+- name: Stop it before the CDI specification is removed
+  rebellions.npu.rbln_host_tool:
+    state: stopped
+  become: true
+
 - name: Remove it
   rebellions.npu.rbln_host_tool:
     state: absent
@@ -95,13 +106,34 @@ changed_paths:
 """
 
 import sys
+import typing as t
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import choose_interpreter
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, install, remove
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
+
+
+def _python(host: Host) -> str:
+    """NpuError where no Python is fit; an image gets the system's, which may come after the tool."""
+    python, reason = choose_interpreter(host, sys.executable if host.root == "/" else "")
+    if reason and host.root == "/":
+        raise NpuError(
+            "There is no Python that root alone can change and that runs the host tool (%s)." % reason,
+            "Install python3 of version 3.8 or newer, or name one that is root's with interpreter.",
+        )
+    return python
+
+
+def stop(host: Host, paths: t.Sequence[str]) -> None:
+    """Stop those units that are there: one that runs would write the specification and the ready files again."""
+    units = [path for path in paths if path.endswith(".service") and host.stat(path, follow=False).ok]
+    names = sorted({path.rpartition("/")[2] for path in units})
+    if names:
+        host.run(["systemctl", "stop", *names], 60.0)
 
 
 def main() -> None:
@@ -117,18 +149,19 @@ def main() -> None:
     host = Host(params["root"])
     try:
         if params["state"] == "present":
-            changed = install(host, params["files"], params["interpreter"] or sys.executable, module.check_mode)
+            changed = install(host, params["files"], params["interpreter"] or _python(host), module.check_mode)
         else:
-            changed = remove(
-                host, [entry["path"] for entry in params["files"]], params["directories"], module.check_mode
-            )
+            paths = [entry["path"] for entry in params["files"]]
+            if not module.check_mode:
+                stop(host, paths)
+            changed = remove(host, paths, params["directories"], module.check_mode)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     if any(path.startswith("/etc/") for path in changed) and not module.check_mode:
         for command in TELL:
             host.run(command, 30.0)
     listing = "".join("%s\n" % path for path in changed)
-    before, after = (listing, "") if params["state"] == "absent" else ("", listing)
+    before, after = ("", listing) if params["state"] == "present" else (listing, "")
     module.exit_json(changed=bool(changed), changed_paths=changed, diff={"before": before, "after": after})
 
 

@@ -116,6 +116,7 @@ ansible_facts:
           type: dict
         host_tool:
           description: The host tool compared with the controller's. C(current) is null when O(host_tool) was not set.
+            C(runtimes) has the units of no usual name that run the host's runtimes, when there are some.
           returned: success
           type: dict
         containers:

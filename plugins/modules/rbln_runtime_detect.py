@@ -224,8 +224,8 @@ ansible_facts:
               type: list
               elements: dict
             owners:
-              description: Other programs that write the files to change - C(path), C(name), and C(next_step) says
-                where the change belongs.
+              description: Other programs that write the files to change - C(path), C(name), C(next_step) says where
+                the change belongs, and C(refuse) that its next run surely undoes a change here.
               returned: success
               type: list
               elements: dict

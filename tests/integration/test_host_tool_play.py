@@ -29,6 +29,14 @@ def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, object]]:
             "rebellions.npu.rbln_host_tool": dict(tool, observed="{{ second.ansible_facts.rbln_observed.host_tool }}"),
         },
         {"name": "again", "rebellions.npu.rbln_host_tool": tool},
+        *(
+            {
+                "name": name,
+                "rebellions.npu.rbln_host_tool": {"root": root, "state": state},
+                "when": "removal | default(false) | bool",
+            }
+            for name, state in (("stopped", "stopped"), ("gone", "absent"), ("stopped again", "stopped"))
+        ),
     ]
     local = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
     book = [
@@ -71,3 +79,13 @@ def test_host_tool_by_ansible(tmp_path: Path) -> None:
         check=False,
     )
     assert json.loads(found.stdout)["state"] == "missing" and found.stderr == ""
+    assert program.read_bytes().startswith(b"#!/usr/bin/python3\n")
+    done = play(tmp_path, "-e", "removal=true")
+    assert sorted(done["stopped"]["changed_paths"]) == [
+        path for path in first["differing"] if path.startswith(("/etc/systemd/", "/etc/udev/"))
+    ]
+    assert sorted(done["gone"]["changed_paths"][:2]) == [
+        "/etc/rebellions-npu/rbln-host.json",
+        "/usr/local/libexec/rebellions-npu/rbln-host",
+    ]
+    assert done["stopped again"]["changed"] is False and not program.exists()

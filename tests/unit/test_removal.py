@@ -11,8 +11,16 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import install
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt import Apt
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
+from ansible_collections.rebellions.npu.plugins.modules import rbln_host_tool
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
+    PROGRAM,
+    entries,
+    fingerprints,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "roles" / "rbln_driver"
@@ -65,6 +73,30 @@ def test_the_role_refuses_first_and_takes_keys_and_files_after_the_driver() -> N
     assert tasks[key]["when"] == tasks[markers]["when"] == "__rbln_driver_ours | bool"
     look = load(DRIVER / "tasks" / "absent_look.yml")[-1]
     assert look["rebellions.npu.rbln_driver"]["look"] is True and look["when"] == "__rbln_driver_ours | bool"
+
+
+def test_the_specification_goes_before_the_hook_that_it_names() -> None:
+    tasks = load(ROOT / "roles" / "rbln_container_toolkit" / "tasks" / "absent.yml")
+    tool = "rebellions.npu.rbln_host_tool"
+    stopped, gone = place_of(tasks, tool, state="stopped"), place_of(tasks, tool, state="absent")
+    assert stopped < place_of(tasks, "rebellions.npu.rbln_cdi_spec", state="absent") < gone
+
+
+def test_the_units_of_the_host_tool_stop_before_they_are_removed(tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+
+    def runner(argv: t.Sequence[str], timeout: float, env: t.Any = None) -> Probe:
+        asked.append(list(argv))
+        return Probe("failed", None, "no systemd")
+
+    host = Host(str(tmp_path), runner=runner)
+    paths = list(fingerprints({}))
+    assert set(PROGRAM) < set(paths)
+    rbln_host_tool.stop(host, paths)
+    assert asked == []
+    install(host, entries({}), "/usr/bin/python3")
+    rbln_host_tool.stop(host, paths)
+    assert asked == [["systemctl", "stop", "rbln-host-cdi.service", "rbln-host-ready.service"]]
 
 
 def test_an_installer_is_sent_only_when_it_is_known_which_and_is_of_use() -> None:

@@ -37,12 +37,12 @@ ROOMS = {
 }  # fmt: skip
 PAYLOAD_FILES = {
     "rbln_bundle": 24,
-    "rbln_cdi_spec": 23,
+    "rbln_cdi_spec": 24,
     "rbln_config_write": 12,
     "rbln_driver": 113,
     "rbln_driver_facts": 37,
     "rbln_driver_files": 12,
-    "rbln_host_tool": 7,
+    "rbln_host_tool": 12,
     "rbln_mok": 26,
     "rbln_observe": 75,
     "rbln_package": 29,

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
+import sys
 import typing as t
 
 from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._formats.elf import CACHE_FLAGS
+from .._host.disk import mount_flags
 from .._host.host import Host
 from .discover import Found, Library, find_files
 from .ldpath import Tree
 from .nodes import Node, find_groups, find_nodes, find_storage
-from .options import HOOK_COMMAND, INTERPRETER, KUBERNETES, STANDALONE, STORAGE, CdiOptions, CdiResult
+from .options import HOOK_COMMAND, KUBERNETES, STANDALONE, STORAGE, CdiOptions, CdiResult
+from .trust import Guard, choose_interpreter, unfit_interpreter
 from .version import minimum_version
 
 MOUNT_OPTIONS = ("ro", "nosuid", "nodev", "bind")
@@ -30,7 +32,11 @@ PERMISSIONS = "rw"
 ALL = "all"
 RUNTIME = "runtime"
 HOOK_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
-OLDEST_PYTHON = 8
+# Whose mount decides whether the host tool can be placed; the plan looks at the same.
+TOOL_MOUNT = "/usr/local"
+# Bytes of a program that have its first line.
+SHEBANG = 256
+NO_TOOL = ((os.ST_NOEXEC, "noexec"), (os.ST_RDONLY, "read-only"))
 
 
 def build_spec(profile: VendorProfile, host: Host, options: CdiOptions) -> CdiResult:
@@ -341,13 +347,14 @@ def _not_own_hook(profile: VendorProfile, host: Host, options: CdiOptions) -> st
     there = seen.ok and seen.value.kind == "file" and seen.value.mode & 0o111
     if not there and not options.host_tool:
         return "%s is not installed" % profile.host_tool
-    python = host.resolve(INTERPRETER)
-    if not python.ok:
-        return "%s: %s" % (INTERPRETER, python.detail)
-    release = re.fullmatch(r"python3\.([0-9]+)", posixpath.basename(python.value))
-    if release is not None and int(release.group(1)) < OLDEST_PYTHON:
-        return "%s is older than Python 3.%d" % (python.value, OLDEST_PYTHON)
-    return ""
+    flags = mount_flags(host, TOOL_MOUNT)
+    for flag, word in NO_TOOL[:1] if there else NO_TOOL:
+        if flags & flag:
+            return "%s is mounted %s, so the host tool cannot be %s" % (TOOL_MOUNT, word, "run" if there else "placed")
+    if not there:
+        return choose_interpreter(host, sys.executable if host.root == "/" else "")[1]
+    line = host.read_head(profile.host_tool, SHEBANG).get(b"").partition(b"\n")[0].decode("utf-8", "replace")
+    return unfit_interpreter(Guard(host), line[2:].strip() if line.startswith("#!") else "")
 
 
 def _hook(options: CdiOptions, path: str, args: t.Sequence[str], env: t.Sequence[str] = ()) -> dict[str, t.Any]:

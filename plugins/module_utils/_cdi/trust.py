@@ -18,18 +18,24 @@ from dataclasses import dataclass, field
 from .._base.model import ERROR, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._host.host import LINK_LIMIT, FileStat, Host
-from .options import SPEC_SUFFIXES, STANDALONE, STORAGE, CdiOptions, default_path
+from .options import INTERPRETER, SPEC_SUFFIXES, STANDALONE, STORAGE, CdiOptions, default_path
 from .validate import device_names, spelled
 from .version import all_edits, items
 
 ACCESS_LIST = "system.posix_acl_access"
 STICKY = 0o1000
-# Programs of the system may be hooks, but not one that runs what its arguments name.
-PROGRAM_DIRS = ("/usr/bin/", "/usr/sbin/", "/usr/libexec/", "/bin/", "/sbin/")
-RUNS_ARGUMENTS = re.compile(
-    r"((ba|da|a|z|k|mk|c|tc|fi|r|)sh|env|busybox|toybox|python[0-9.]*|perl[0-9.]*|ruby[0-9.]*|lua[0-9.]*|node|nodejs"
-    r"|php[0-9.]*|[mng]?awk|tclsh.*|expect|sudo|su|runuser|setpriv|capsh|chroot|nsenter|unshare|setsid|nohup|nice"
-    r"|ionice|chrt|taskset|timeout|time|stdbuf|xargs|find|flock|script|systemd-run|ld\.so|ld-.*)"
+OLDEST_PYTHON = 8
+# Where packages put the hooks that are known by name. Any other program of the system may write where its arguments
+# say, as root.
+PROGRAM_DIRS = ("/usr/bin", "/usr/sbin", "/usr/libexec", "/bin", "/sbin")
+KNOWN_HOOKS = (
+    "ldconfig",
+    "ldconfig.real",
+    "nvidia-cdi-hook",
+    "nvidia-container-runtime-hook",
+    "nvidia-container-toolkit",
+    "nvidia-ctk",
+    "oci-nvidia-hook",
 )
 
 
@@ -187,6 +193,31 @@ def refuse_planted(guard: Guard, path: str) -> None:
         )
 
 
+def unfit_interpreter(guard: Guard, path: str) -> str:
+    """Why the host tool, which root runs, must not be run by this Python; empty when it may."""
+    python = guard.host.resolve(path) if path.startswith("/") else None
+    if python is None or not python.ok:
+        return "%s: %s" % (path or "no interpreter", python.detail if python is not None else "not an absolute path")
+    release = re.fullmatch(r"(?:platform-)?python3\.([0-9]+)", posixpath.basename(python.value))
+    if release is not None and int(release.group(1)) < OLDEST_PYTHON:
+        return "%s is older than Python 3.%d" % (python.value, OLDEST_PYTHON)
+    reason = guard.way(path).reason
+    return "others than root can change %s: %s" % (path, reason) if reason else ""
+
+
+def choose_interpreter(host: Host, running: str) -> tuple[str, str]:
+    """(The Python for the host tool, why it cannot be that): the system's, else the `running` one if it is root's.
+
+    `running` is empty below another root: what runs now is no part of that tree.
+    """
+    guard = Guard(host)
+    reason = unfit_interpreter(guard, INTERPRETER)
+    if not reason or not running:
+        return INTERPRETER, reason
+    other = unfit_interpreter(guard, running)
+    return (running, "") if not other else (INTERPRETER, "%s; %s" % (reason, other))
+
+
 def directory_needs_repair(guard: Guard, path: str) -> bool:
     """Whether the directory of the own specification gets the mode 0755: it is no link, and root owns it."""
     above = guard.way(posixpath.dirname(path))
@@ -206,14 +237,15 @@ def file_needs_repair(guard: Guard, path: str) -> bool:
 
 
 def known_hook(profile: VendorProfile, options: CdiOptions, path: str) -> bool:
-    """Whether a hook is the vendor's, ours, a named one, or a program of the system that does one thing."""
+    """Whether a hook is the vendor's, ours, a named one, or one of KNOWN_HOOKS where packages put it."""
     if not path.startswith("/") or posixpath.normpath(path) != path:
         return False
     if path in (profile.hook_path, options.hook_path, profile.host_tool):
         return True
     if any(path == one or (one.endswith("/") and path.startswith(one)) for one in options.known_hooks):
         return True
-    return (posixpath.dirname(path) + "/") in PROGRAM_DIRS and not RUNS_ARGUMENTS.fullmatch(posixpath.basename(path))
+    folder, name = posixpath.split(path)
+    return folder in PROGRAM_DIRS and name in (*KNOWN_HOOKS, posixpath.basename(profile.hook_path))
 
 
 def survey(

@@ -20,7 +20,7 @@ Entry = t.Mapping[str, t.Any]
 
 # For AnsibleModule and for the action plugin: the module that installs the host tool.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "stopped", "absent"], "default": "present"},
     "config": {"type": "dict", "default": {}},
     "units": {"type": "bool", "default": True},
     "observed": {"type": "dict", "default": {}},

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import typing as t
 
 from .._host.host import ABSENT, VALUE, Host, Probe
@@ -20,7 +21,9 @@ DIRECTORIES = (
 )
 COMMAND_LINE = "/proc/cmdline"
 # modprobe runs the command of an install line in place of loading. These do nothing; any other may load the module.
-IDLE = ("true", "false", ":", "exit", "nologin")
+IDLE = ("true", "false", ":", "exit", "nologin", "echo", "printf", "logger", "sleep")
+_REDIRECTION = re.compile(r"[0-9&]?>{1,2}\s*(?:&[0-9]|\S+)")
+_SHELL = re.compile(r"(?:exec\s+)?(?:/\S*/)?(?:ba|da)?sh\s+-[a-z]*c\s+([\"']?)(.*)\1\s*")
 INSTALL, BLACKLIST, REFUSED = "install", "blacklist", "module_blacklist"
 
 
@@ -88,7 +91,14 @@ def _of_file(path: str, text: str, module: str) -> t.Iterator[Block]:
 
 
 def _is_idle(command: t.Sequence[str]) -> bool:
-    return not command or posixpath.basename(command[0].rstrip(";")) in IDLE
+    """Whether each part of the command is an idle one, also where a shell is given it as one text."""
+    text = " ".join(command)
+    shell = _SHELL.fullmatch(text)
+    text = _REDIRECTION.sub(" ", shell.group(2) if shell else text)
+    if "$(" in text or "`" in text:
+        return False
+    parts = [part.split() for part in re.split(r"[;&|]+", text)]
+    return all(posixpath.basename(words[0]) in IDLE for words in parts if words)
 
 
 def _of_command_line(text: str, module: str) -> t.Iterator[Block]:

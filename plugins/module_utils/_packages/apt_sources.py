@@ -106,7 +106,7 @@ def parse_sources(text: str, path: str) -> list[Source]:
 
 
 def read_sources(host: Host) -> list[Source]:
-    """All enabled sources of the host. NpuError for a file that cannot be read."""
+    """All enabled sources of the host. Directories do not count, as for apt. NpuError for an unreadable file."""
     names = host.listdir(SOURCE_PARTS).get([])
     paths = [SOURCE_LIST, *(posixpath.join(SOURCE_PARTS, name) for name in names if PART_NAME.match(name))]
     found = []
@@ -114,7 +114,7 @@ def read_sources(host: Host) -> list[Source]:
         text = host.read_text(path)
         if text.ok:
             found += (parse_sources if path.endswith(".sources") else parse_list)(text.value, path)
-        elif text.state != ABSENT:
+        elif text.state != ABSENT and getattr(host.stat(path).get(), "kind", "") != "dir":
             raise NpuError("%s cannot be read: %s." % (path, text.detail), "Run as root (become).")
     return found
 

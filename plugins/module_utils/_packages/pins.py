@@ -192,8 +192,10 @@ def read_pins(host: Host, package_format: str) -> tuple[list[Pin] | None, Probe]
         reader.read(DPKG_STATUS, dpkg_holds, Limit.BULK)
         reader.read(PREFERENCES_FILE, preferences)
         for name in host.listdir(PREFERENCES_PARTS).get([]):
-            if PART_NAME.match(name):
-                reader.read("%s/%s" % (PREFERENCES_PARTS, name), preferences)
+            path = "%s/%s" % (PREFERENCES_PARTS, name)
+            # apt passes over directories.
+            if PART_NAME.match(name) and getattr(host.stat(path).get(), "kind", "") != "dir":
+                reader.read(path, preferences)
     elif package_format == "rpm":
         reader.read(DNF_CONFIG, excludes)
         for folder, pattern in DNF_FOLDERS:

@@ -67,43 +67,6 @@ def with_block(text: str, block: str) -> str:
     return text[:start] + block + text[stop:] if start >= 0 else "%s\n%s\n" % (text.rstrip("\n"), block)
 
 
-_ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
-
-
-def made_from(generated: str, template: str) -> bool:
-    """Whether a file was made from this Go template: the template's own text, our block aside, is in it in order."""
-    start, stop = block_span(template)
-    parts = [template[:start], template[stop:]] if start >= 0 else [template]
-    at = 0
-    for text in (text.strip() for part in parts for text in _ACTION.split(part)):
-        found = generated.find(text, at)
-        if found < 0:
-            return False
-        at = found + len(text)
-    return True
-
-
-_NAME = re.compile(r"\$\{(\w+)\}")
-
-
-def placeholders(generated: str, template: str) -> dict[str, str] | None:
-    """The value of each ${NAME} with which the template becomes the generated file; None when no values do that."""
-    pattern, seen = "", set()
-    for number, part in enumerate(_NAME.split(template.rstrip())):
-        if number % 2 == 0:
-            pattern += re.escape(part)
-        else:
-            pattern += "(?P=%s)" % part if part in seen else "(?P<%s>[^\"'\n]*)" % part
-            seen.add(part)
-    found = re.fullmatch(pattern, generated.rstrip())
-    return found.groupdict() if found else None
-
-
-def filled(template: str, values: t.Mapping[str, str]) -> str:
-    """The template with a value for each ${NAME} that has one."""
-    return _NAME.sub(lambda name: values.get(name.group(1), name.group(0)), template)
-
-
 @dataclass(frozen=True)
 class RuntimeOptions:
     """What the caller may decide: runtimes, endpoint of the kubelet, place of the CDI spec, stem of our file names.
@@ -200,11 +163,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Owner:
-    """Another program that writes a file which has to change: which file, who, and where the change belongs."""
+    """Another program that writes a file which has to change: which file, who, and where the change belongs.
+
+    `refuse` is true when its next run surely writes the whole file again, and it has the switch itself.
+    """
 
     path: str
     name: str
     next_step: str
+    refuse: bool = False
 
 
 @dataclass
@@ -247,13 +214,37 @@ class Runtime:
 class Daemon:
     """A program of the host: its unit, its process, and the arguments with which it runs or will run.
 
-    `outdated` is true when the unit has got other arguments since the process started.
+    `outdated` is true when the unit has got other arguments of READ_FLAGS since the process started.
     """
 
     unit: Unit | None = None
     process: Process | None = None
     argv: tuple[str, ...] = ()
     outdated: bool = False
+
+
+# Flags of each daemon that decide which files and sockets count here, and the default where that is a file.
+# Others, such as the level of its log, may wait for the next restart.
+READ_FLAGS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "containerd": ((("--config", "-c"), "/etc/containerd/config.toml"), (("--address", "-a"), "")),
+    "dockerd": (
+        (("--config-file",), "/etc/docker/daemon.json"),
+        (("--feature", "--features"), ""),
+        (("--cdi-spec-dir", "--cdi-spec-dirs"), ""),
+        (("--host", "-H"), ""),
+    ),
+    "crio": (
+        (("--config", "-c"), "/etc/crio/crio.conf"),
+        (("--config-dir", "-d"), "/etc/crio/crio.conf.d"),
+        (("--listen",), ""),
+        (("--cdi-spec-dirs",), ""),
+    ),
+}
+
+
+def read_from(program: str, argv: t.Sequence[str]) -> list[list[str]]:
+    """What a command line gives of READ_FLAGS, in their order."""
+    return [flag_values(argv, *names) or [default] for names, default in READ_FLAGS[program]]
 
 
 @dataclass
@@ -400,7 +391,8 @@ class Context:
         running = process.argv if process is not None and process.program == program else ()
         if not running or unit is None or not planned or posixpath.basename(planned[0]) != program:
             return Daemon(unit, process, running or planned)
-        if process is not None and process.started is not None and running[1:] != planned[1:]:
+        differ = read_from(program, running) != read_from(program, planned)
+        if process is not None and process.started is not None and differ:
             for path in unit.files + unit.environment_files:
                 found = self.host.stat(path)
                 if found.ok and max(found.value.mtime, found.value.ctime) > process.started + process.within:

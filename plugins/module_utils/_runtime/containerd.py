@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import typing as t
 
 from .._base.versions import release_numbers
@@ -21,7 +20,6 @@ from .base import (
     Daemon,
     Dialect,
     EditTarget,
-    Refusal,
     Runtime,
     flag_values,
     has_dir,
@@ -51,19 +49,6 @@ PRIVATE_PATHS = (
     "/run/k0s/",
     "/var/snap/",
     "/snap/",
-)
-
-# Who writes config.toml again at every run of its own, how that shows, and where the switch is there.
-OWNERS = (
-    (
-        "kubespray",
-        re.compile(
-            r"kubespray|^\s*max_container_log_line_size\s*="
-            r"|base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']",
-            re.IGNORECASE | re.MULTILINE,
-        ),
-        "set enable_cdi: true in the kubespray inventory and run kubespray, which rewrites this file",
-    ),
 )
 
 
@@ -104,6 +89,10 @@ class ContainerdRuntime(Reader):
         context = self.context
         first = context.daemon("containerd", (UNIT,), _is_system)
         found = [first] if first.process is not None or (first.unit is not None and first.unit.active) else []
+        if first.process is not None and (first.unit is None or first.unit.name != UNIT):
+            # With its data elsewhere, only its unit or its generated file tells that it is a distribution's.
+            owner = context.distro_of(first.process)
+            found = found if owner is None or owner.plain else []
         if context.settled and found and not self._is_unanswered(found):
             return found
         for process in context.processes.named("containerd"):
@@ -211,7 +200,6 @@ class ContainerdRuntime(Reader):
             self._aim(runtime, files, release, missing)
         elif runtime.changes:
             runtime.edit_target = EditTarget(runtime.changes[0].path, "main")
-        self._mind_owner(runtime)
 
     def _enable_cri(self, runtime: Runtime, files: ConfigSet) -> bool:
         """A containerd that is to serve Kubernetes must have its CRI plugin; one that serves none is not changed."""
@@ -278,19 +266,6 @@ class ContainerdRuntime(Reader):
             runtime.changes.append(
                 Change(path, '[plugins."%s"] %s = %s' % (table, key, value), "%s; %s" % (why, why_here))
             )
-
-    def _mind_owner(self, runtime: Runtime) -> None:
-        for path in sorted({change.path for change in runtime.changes}):
-            if runtime.edit_target.kind == "dropin" and path == runtime.edit_target.path:
-                continue
-            text = self.context.host.read_text(path).get("")
-            for name, mark, remedy in OWNERS:
-                if mark.search(text):
-                    runtime.refusal = Refusal(
-                        "%s is written by %s, whose next run would undo the change" % (path, name), remedy
-                    )
-                    runtime.changes = []
-                    return
 
 
 def _is_system(argv: tuple[str, ...]) -> bool:

@@ -30,10 +30,8 @@ from .base import (
     Runtime,
     block_span,
     flag_values,
-    made_from,
     note_process,
     note_unit,
-    placeholders,
     with_block,
 )
 from .containerd import late_name
@@ -49,6 +47,41 @@ K0S_MERGES_SINCE = (1, 27, 5)
 # The first containerd that only later releases of k0s have.
 K0S_SURELY_MERGES_WITH = (1, 7, 6)
 MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
+_ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+
+
+def made_from(generated: str, template: str) -> bool:
+    """Whether a file was made from this Go template: the template's own text, our block aside, is in it in order."""
+    start, stop = block_span(template)
+    parts = [template[:start], template[stop:]] if start >= 0 else [template]
+    at = 0
+    for text in (text.strip() for part in parts for text in _ACTION.split(part)):
+        found = generated.find(text, at)
+        if found < 0:
+            return False
+        at = found + len(text)
+    return True
+
+
+_NAME = re.compile(r"\$\{(\w+)\}")
+
+
+def placeholders(generated: str, template: str) -> dict[str, str] | None:
+    """The value of each ${NAME} with which the template becomes the generated file; None when no values do that."""
+    pattern, seen = "", set()
+    for number, part in enumerate(_NAME.split(template.rstrip())):
+        if number % 2 == 0:
+            pattern += re.escape(part)
+        else:
+            pattern += "(?P=%s)" % part if part in seen else "(?P<%s>[^\"'\n]*)" % part
+            seen.add(part)
+    found = re.fullmatch(pattern, generated.rstrip())
+    return found.groupdict() if found else None
+
+
+def filled(template: str, values: t.Mapping[str, str]) -> str:
+    """The template with a value for each ${NAME} that has one."""
+    return _NAME.sub(lambda name: values.get(name.group(1), name.group(0)), template)
 
 
 class DistroRuntime(Reader):

@@ -186,8 +186,8 @@ class DockerRuntime:
             found.version = version_in(_snap_version(context.host.read_text(SNAP_INFO).get("")))
         self._judge(found)
         note_process(context, found, daemon.process)
-        self._compare(found, info)
         note_outdated(found, daemon)
+        self._compare(found, info)
         return [found]
 
     def _is_snap(self, daemon: Daemon) -> bool:

@@ -17,9 +17,12 @@ import typing as t
 from .._host.host import Limit
 from .base import BLOCK_BEGIN, Context, Owner, Runtime
 
-# How a program shows that it owns a file: CONFIG, any comment that names it; NODE, a unit of its name; VENDOR, a
-# comment that says so, or a drop-in of its name. All of them are named by comments that say so.
+# How a program shows that it owns a file: CONFIG, by its records; NODE, a unit of its name; VENDOR, a drop-in of its
+# name. All of them are named by comments that say so.
 CONFIG, NODE, VENDOR = "config", "node", "vendor"
+KUBESPRAY = "kubespray"
+# Who has the switch, and writes the whole file at each run: an edit lasts until then, with a restart each time.
+REFUSED = (KUBESPRAY,)
 
 
 class Tool(t.NamedTuple):
@@ -42,7 +45,7 @@ TOOLS = (
     _tool_row("cfengine", CONFIG, "CFEngine", "the CFEngine policy"),
     _tool_row("rudder(?![a-z])", CONFIG, "Rudder", "the Rudder directive"),
     _tool_row("terraform|opentofu", CONFIG, "Terraform", "the Terraform configuration"),
-    _tool_row("kubespray", CONFIG, "kubespray", "the kubespray inventory"),
+    _tool_row("kubespray|container-engine/containerd", CONFIG, KUBESPRAY, "the kubespray inventory (enable_cdi: true)"),
     _tool_row("ansible|awx(?![a-z])", CONFIG, "another Ansible playbook", "the playbook or template"),
     _tool_row("cloud-?init", CONFIG, "cloud-init", "the user data of the instance"),
     _tool_row("juju(?![a-z])", CONFIG, "Juju", "the options of the charm"),
@@ -83,11 +86,19 @@ _OWNED = re.compile(
     r"|\bansible[_ ]managed\b|\bmanaged[ ]+(?:block|file)\b|\bunder[ ]+(?:the[ ]+)?(?:control|management)[ ]+of\b"
     r"|\b(?:not|never|n't)[ ]+(?:survive|persist)\b|\bconfiguration[ ]+management\b|\bedit\b.*\binstead\b"
 )
-# Said by people too, so a program must be named with it.
+# Said by people too, so a program must be named with it. A name alone, as in where a setting was read, says nothing.
 _MADE = re.compile(
     r"(?i)\b(?:created|written|deployed|installed|configured|provisioned|templated|made|set[ ]+up)[ ]+"
-    r"(?:by|from|with|via)\b"
+    r"(?:by|from|with|via)\b|\bverwaltet|\bg[ée]r[ée]e?[ ]+par\b|\bgestionado[ ]+por\b|관리|생성|管理|生成"
+    r"|\b(?:template|role|playbook|recipe|cookbook|manifest|module|class|state|profile)[ ]*[:=]"
+    r"|(?:^|[ ])(?:puppet|salt)://|^(?:puppet|chef|salt|ansible|kubespray)[ ]*:"
 )
+# What the template of kubespray has without a comment; a dump of containerd's own defaults has the first key too.
+_KUBESPRAY = re.compile(
+    r"base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']|^\s*max_container_log_line_size\s*=",
+    re.MULTILINE,
+)
+_DUMP = re.compile(r"^\s*(?:disable_tcp_service|netns_mounts_under_state_dir)\s*=", re.MULTILINE)
 # What programs print as their own defaults is nobody's.
 _DEFAULTS = re.compile(r"(?i)\b(?:containerd|crio|cri-o|dockerd?)[ ]+config\b|\bdpkg|\brpm\b|\bdebconf\b")
 _OURS = BLOCK_BEGIN.split()[-1]
@@ -120,7 +131,7 @@ def note_owners(context: Context, runtime: Runtime) -> None:
         if found is not None:
             name, source = found
             step = "make the same change in %s, so that it is still there after the next run of %s" % (source, name)
-            runtime.owners.append(Owner(path, name, step))
+            runtime.owners.append(Owner(path, name, step, name in REFUSED))
             runtime.warnings.append("%s is written by %s, which may undo the change: %s" % (path, name, step))
 
 
@@ -140,7 +151,9 @@ def _of_text(text: str) -> tuple[str, str] | None:
     if said:
         quoted = 'the program that has written "%s" into it' % said[0][:100]
         return _tool(*said, *lines) or (quoted, "what that program makes the file from")
-    return _tool(*(line for line in lines if _MADE.search(line))) or _tool(*lines, kinds=(CONFIG,))
+    found_by = _tool(*(line for line in lines if _MADE.search(line)))
+    shaped = _KUBESPRAY.search(text) and not _DUMP.search(text)
+    return found_by or (_tool(KUBESPRAY) if shaped else None)
 
 
 def _of_name(path: str, runtime: Runtime) -> tuple[str, str] | None:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
+    combined,
     file_entry,
     fingerprint,
     link_entry,
     link_fingerprint,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import ARGUMENTS, complete
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import UNITS
 
 from .zipapp import CONFIG_DIR, CONFIG_PATH, NAME, build
 
@@ -27,12 +30,11 @@ WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
 CDI_UNIT = NAME + "-cdi.service"
 READY_UNIT = NAME + "-ready.service"
 RULE_PATH = "/etc/udev/rules.d/90-%s.rules" % NAME
+# What stays while the units are stopped.
+PROGRAM = (TOOL_PATH, CONFIG_PATH)
 # Removed when empty.
 DIRECTORIES = (TOOL_DIR, CONFIG_DIR, PROFILE.validation_dir, posixpath.dirname(PROFILE.validation_dir))
-RUNTIMES = (
-    "containerd.service docker.service crio.service k3s.service k3s-agent.service rke2-server.service "
-    "rke2-agent.service"
-)
+UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.service")
 
 # Options of a single call, not of the host.
 NOT_KEPT = ("scopes", "root", "node_allocatable", "expected_allocatable", "containers_before")
@@ -40,11 +42,12 @@ NOT_KEPT = ("scopes", "root", "node_allocatable", "expected_allocatable", "conta
 # /run is empty after a boot, and containers with an NPU need the specification, so it is written before the runtimes
 # start. A time limit keeps a broken driver from blocking the boot. Devices may appear later, so exit code 1 is no
 # failure.
+# systemd passes over the names that a host does not have.
 CDI_TEXT = f"""\
 [Unit]
 Description=CDI specification of the {PROFILE.title} NPUs
 After=local-fs.target systemd-modules-load.service systemd-udev-trigger.service
-Before={RUNTIMES} kubelet.service
+Before=%(runtimes)s
 
 [Service]
 Type=oneshot
@@ -62,7 +65,7 @@ WantedBy=multi-user.target
 READY_TEXT = f"""\
 [Unit]
 Description=Proof that the {PROFILE.title} NPUs are ready
-After={CDI_UNIT} {RUNTIMES}
+After={CDI_UNIT} %(runtimes)s
 StartLimitIntervalSec=0
 
 [Service]
@@ -94,9 +97,21 @@ def kept_options(options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes | None, int, str]]:
+def runtime_units(observation: t.Mapping[str, t.Any]) -> list[str]:
+    """Units of the selected runtimes, as the detection found them, that have none of the known names."""
+    found = observation.get("runtimes") or []
+    units = [str(item.get("restart_unit") or "") for item in found if item.get("selected")]
+    names = [unit if unit.endswith(".service") else f"{unit}.service" for unit in units if unit]
+    return sorted({name for name in names if UNIT_NAME.fullmatch(name) and name not in UNITS})
+
+
+def _parts(
+    config: t.Mapping[str, t.Any], units: bool, runtimes: t.Sequence[str]
+) -> list[tuple[str, bytes | None, int, str]]:
     """(path, bytes, mode, "") of a file or (path, None, 0, target) of a link, in the order in which to write them."""
     complete(config, "config")
+    by_hand = runtime_units({"runtimes": [{"restart_unit": config.get("runtime_unit"), "selected": True}]})
+    names = {"runtimes": " ".join(dict.fromkeys([*UNITS, *by_hand, *filter(UNIT_NAME.fullmatch, runtimes)]))}
     text = json.dumps(config, indent=2, sort_keys=True) + "\n"
     found: list[tuple[str, bytes | None, int, str]] = [
         (TOOL_PATH, build(), 0o755, ""),
@@ -104,24 +119,43 @@ def _parts(config: t.Mapping[str, t.Any], units: bool) -> list[tuple[str, bytes 
     ]
     if units:
         for name, unit in ((CDI_UNIT, CDI_TEXT), (READY_UNIT, READY_TEXT)):
-            found.append((f"{UNIT_DIR}/{name}", (HEADER + unit).encode("utf-8"), 0o644, ""))
+            found.append((f"{UNIT_DIR}/{name}", (HEADER + unit % names).encode("utf-8"), 0o644, ""))
             found.append((f"{WANTS_DIR}/{name}", None, 0, f"{UNIT_DIR}/{name}"))
         found.append((RULE_PATH, (HEADER + RULE_TEXT).encode("utf-8"), 0o644, ""))
     return found
 
 
-def entries(config: t.Mapping[str, t.Any], units: bool = True) -> list[dict[str, t.Any]]:
-    """Files and links as sent to the host. NpuError when `config` has values that the tool refuses."""
+def entries(
+    config: t.Mapping[str, t.Any], units: bool = True, runtimes: t.Sequence[str] = ()
+) -> list[dict[str, t.Any]]:
+    """Files and links as sent to the host. NpuError when `config` has values that the tool refuses.
+
+    `runtimes` are units of the host's runtimes that have no usual name, as runtime_units() gives them.
+    """
     return [
         link_entry(path, target) if content is None else file_entry(path, content, mode)
-        for path, content, mode, target in _parts(config, units)
+        for path, content, mode, target in _parts(config, units, runtimes)
     ]
 
 
-def fingerprints(config: t.Mapping[str, t.Any], units: bool = True) -> dict[str, str]:
-    """Fingerprints by path, for the observation of a host. NpuError like entries()."""
-    parts = _parts(config, units)
+def fingerprints(config: t.Mapping[str, t.Any], units: bool = True, runtimes: t.Sequence[str] = ()) -> dict[str, str]:
+    """Fingerprints by path, for the observation of a host. Arguments and NpuError like those of entries()."""
+    parts = _parts(config, units, runtimes)
     return {
         path: link_fingerprint(target) if content is None else fingerprint(content, mode)
         for path, content, mode, target in parts
     }
+
+
+def judge_again(
+    found: t.Mapping[str, t.Any], config: t.Mapping[str, t.Any], runtimes: t.Sequence[str]
+) -> dict[str, t.Any]:
+    """`found`, the comparison of a host with fingerprints(config), as one with the units of its runtimes as well.
+
+    Which runtimes a host has is known only after the look that compares its files.
+    """
+    plain, wanted = fingerprints(config), fingerprints(config, runtimes=runtimes)
+    current = found["sha256"] == combined(wanted)
+    other = {path for path in wanted if wanted[path] != plain[path]}
+    differing = [] if current else sorted(other.union(found["differing"]))
+    return {**found, "current": current, "wanted": combined(wanted), "differing": differing, "runtimes": list(runtimes)}

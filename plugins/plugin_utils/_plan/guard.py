@@ -144,7 +144,7 @@ def _pinned(draft: Draft, case: Case, names: t.Sequence[str]) -> bool:
     A hold and a version lock are left to the package manager, which knows whether the installed version is enough.
     """
     allowed = case.input("driver_package_allowed")
-    for pin in case.facts["pins"]:
+    for pin in case.facts["pins"] or ():
         found = [name for name in names if is_pinned(name, [pin["package"]]) and not is_pinned(name, allowed)]
         # A preference for a version lets that version be installed.
         if not found or pin["by"] not in ("exclude", "preferences"):

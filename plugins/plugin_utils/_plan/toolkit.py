@@ -59,14 +59,18 @@ def _package(draft: Draft, case: Case, after: str) -> None:
 
 def _host_tool(draft: Draft, case: Case) -> None:
     tool = case.observed["host_tool"]
-    if not case.input("container_toolkit_host_tool") or tool["current"]:
+    options = case.mount_options("/usr/local")
+    barred = "noexec" if "noexec" in options else "read-only" if "ro" in options and not tool["current"] else ""
+    if not case.input("container_toolkit_host_tool") or (tool["current"] and not barred):
         return
-    if "ro" in case.mount_options("/usr/local"):
+    if barred:
         draft.caution(
             "host_tool_not_placed",
-            "The host tool is not placed: /usr/local is mounted read-only, as in the image of this host. "
-            "Without it nothing renews the CDI specification and the ready files at boot.",
-            f"Run the playbook after each boot, or set {ours('container_toolkit_host_tool')}: false.",
+            f"The host tool is not placed or cannot run: /usr/local is mounted {barred}. "
+            "Without it nothing renews the CDI specification and the ready files at boot. Where the vendor's hook is "
+            "missing too, a container finds the libraries only where its loader looks into their directory.",
+            f"Run the playbook after each boot and set {ours('container_toolkit_hooks')}: never, which sets "
+            f"LD_LIBRARY_PATH, or set {ours('container_toolkit_host_tool')}: false.",
         )
         return
     draft.step(
@@ -200,8 +204,9 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
         return
     for owner in runtime["owners"]:
         step = owner["next_step"][:1].upper() + owner["next_step"][1:]
+        policy = case.input("container_toolkit_owned_config")
         draft.by_policy(
-            case.input("container_toolkit_owned_config"),
+            "fail" if owner["refuse"] and policy == "warn" else policy,
             "runtime_config_owned",
             f"{name}: {owner['path']} is written by {owner['name']}, which may undo the change.",
             f"{step}; then set {ours('container_toolkit_owned_config')}: ignore.",

@@ -8,11 +8,8 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import (
-    filled,
-    placeholders,
-    with_block,
-)
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import with_block
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.distro_containerd import filled, placeholders
 
 from .._text.splice import lookup
 from .._text.toml import TomlEdit, load

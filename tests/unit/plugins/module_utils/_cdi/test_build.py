@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi import build as builder
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.build import build_spec
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare, dump_spec
@@ -447,6 +448,49 @@ class TestHooks:
         result = build(tree, hooks="auto", **options)
         assert "hooks" not in device(result.spec, "all") and "env" not in device(result.spec, "all")
         assert [reason in one.detail for one in result.warnings if one.code == "hook_missing"] == [True]
+
+    @pytest.mark.parametrize(
+        "flag, there, reason",
+        [
+            (os.ST_RDONLY, False, "/usr/local is mounted read-only, so the host tool cannot be placed"),
+            (os.ST_NOEXEC, False, "/usr/local is mounted noexec, so the host tool cannot be placed"),
+            (os.ST_NOEXEC, True, "/usr/local is mounted noexec, so the host tool cannot be run"),
+            (os.ST_RDONLY, True, ""),
+            (os.ST_NOSUID, False, ""),
+        ],
+    )
+    def test_no_hook_that_cannot_be_placed_or_run(
+        self, tree: Tree, monkeypatch: pytest.MonkeyPatch, flag: int, there: bool, reason: str
+    ) -> None:
+        """H14: no container starts with a specification whose hook is not there."""
+        self.versioned(tree)
+        tree.host_tool()
+        if not there:
+            (tree.root / "usr/local/libexec/rebellions-npu/rbln-host").unlink()
+        monkeypatch.setattr(builder, "mount_flags", lambda host, path: flag if path == "/usr/local" else 0)
+        result = build(tree, hooks="auto", host_tool=True)
+        assert ("hooks" in device(result.spec, "all")) is not bool(reason)
+        assert [reason in one.detail for one in result.warnings] == ([True] if reason else [])
+
+    @pytest.mark.parametrize(
+        "line, reason",
+        [
+            ("#!/home/a/venv/bin/python", "others than root can change /home/a/venv/bin/python: /home/a/venv/bin"),
+            ("#!/gone/python3", "/gone/python3: "),
+            ("#!venv/python3", "venv/python3: not an absolute path"),
+            ("", "no interpreter"),
+            ("#!/usr/bin/python3", ""),
+        ],
+    )
+    def test_the_python_that_the_host_tool_names_is_judged(self, tree: Tree, line: str, reason: str) -> None:
+        self.versioned(tree)
+        tree.host_tool()
+        tree.put("/usr/local/libexec/rebellions-npu/rbln-host", line + "\nbody", 0o755)
+        tree.link("/usr/bin/python3.11", "/home/a/venv/bin/python")
+        (tree.root / "home/a/venv/bin").chmod(0o777)
+        result = build(tree, hooks="auto")
+        assert ("hooks" in device(result.spec, "all")) is not bool(reason)
+        assert [reason in one.detail for one in result.warnings] == ([True] if reason else [])
 
     def test_which_program_when_both_exist(self, tree: Tree) -> None:
         self.versioned(tree)

@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.manage import manage
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import CdiOptions
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.spec import compare
-from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import known_hook
+from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import choose_interpreter, known_hook
 from ansible_collections.rebellions.npu.plugins.module_utils._host import host
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.table import HERE, full
 from ansible_collections.rebellions.npu.tests.unit.fixtures.cdi.tree import Tree
@@ -337,6 +337,22 @@ class TestFiles:
         assert set(told(look(tree))) == {"cdi_other_file", "cdi_hook_unknown"}
 
 
+def test_the_python_of_the_host_tool_is_that_of_the_system_or_of_root(tree: Tree) -> None:
+    """A hook runs as root at every container start: never by a Python in the home of a user."""
+    tree.tool("/usr/bin/python3.9", "/usr/bin/python3.6", "/opt/py/bin/python3", "/home/a/venv/bin/python")
+    tree.link("python3.9", "/usr/bin/python3")
+    (tree.root / "home/a/venv/bin").chmod(0o777)
+    seen = tree.host(host)
+    assert choose_interpreter(seen, "/home/a/venv/bin/python") == ("/usr/bin/python3", "")
+    tree.link("python3.6", "/usr/bin/python3")
+    assert choose_interpreter(seen, "/opt/py/bin/python3") == ("/opt/py/bin/python3", "")
+    old = "/usr/bin/python3.6 is older than Python 3.8"
+    assert choose_interpreter(seen, "") == ("/usr/bin/python3", old)
+    python, reason = choose_interpreter(seen, "/home/a/venv/bin/python")
+    assert python == "/usr/bin/python3" and reason.startswith(old)
+    assert "others than root can change /home/a/venv/bin/python: /home/a/venv/bin: everybody can write it" in reason
+
+
 class TestHooks:
     @pytest.mark.parametrize(
         "path, known",
@@ -349,6 +365,20 @@ class TestHooks:
             ("/opt/toolsx", False),
             ("/usr/local/bin/other", False),
             ("/tmp/x", False),
+            ("/usr/bin/nvidia-ctk", True),
+            ("/usr/bin/nvidia-cdi-hook", True),
+            ("/usr/bin/nvidia-container-runtime-hook", True),
+            ("/sbin/ldconfig", True),
+            ("/usr/sbin/ldconfig.real", True),
+            ("/tmp/nvidia-ctk", False),
+            ("/usr/bin/cp", False),
+            ("/usr/bin/dd", False),
+            ("/usr/bin/tee", False),
+            ("/bin/mount", False),
+            ("/usr/bin/tar", False),
+            ("/usr/bin/sed", False),
+            ("/usr/bin/curl", False),
+            ("/usr/sbin/iptables", False),
             ("/usr/bin/sh", False),
             ("/bin/bash", False),
             ("/usr/bin/env", False),

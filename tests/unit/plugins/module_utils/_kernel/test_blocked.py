@@ -46,7 +46,11 @@ def read(tmp_path: Path, files: dict[str, str], module: str = "rebellions") -> l
             {"etc/modprobe.d/a.conf": "install rebellions /sbin/modprobe -i rebellions && /usr/bin/x\n"},
             [],
         ),
-        ({"etc/modprobe.d/a.conf": "install rebellions /usr/lib/x/load\ninstall rebellions echo no; exit 1\n"}, []),
+        ({"etc/modprobe.d/a.conf": "install rebellions /usr/lib/x/load\n"}, []),
+        ({"etc/modprobe.d/a.conf": "install rebellions echo no; /sbin/insmod /x.ko\n"}, []),
+        ({"etc/modprobe.d/a.conf": "install rebellions /bin/sh -c 'true && modprobe -i rebellions'\n"}, []),
+        ({"etc/modprobe.d/a.conf": "install rebellions echo $(modprobe -i rebellions)\n"}, []),
+        ({"etc/modprobe.d/a.conf": "install rebellions /bin/sh /usr/lib/x/load\n"}, []),
         # A file of /etc hides the one of that name; other names and other suffixes do not count.
         (
             {
@@ -72,6 +76,24 @@ def test_lines_that_keep_the_module_out(
     files: dict[str, str], found: list[tuple[str, str, str]], tmp_path: Path
 ) -> None:
     assert read(tmp_path, files) == found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo off",
+        "echo no; exit 1",
+        '/bin/sh -c "exit 0"',
+        "/usr/bin/bash -ec 'echo off >&2; exit 1'",
+        "sh -c true",
+        "/bin/false # no",
+        "logger off && /bin/true",
+        "",
+    ],
+)
+def test_a_command_that_loads_nothing_keeps_the_module_out(command: str, tmp_path: Path) -> None:
+    files = {"etc/modprobe.d/a.conf": "install rebellions %s\n" % command}
+    assert [kind for kind, _place, _text in read(tmp_path, files)] == ["install"]
 
 
 def test_dash_and_underscore_are_one_name(tmp_path: Path) -> None:

@@ -179,6 +179,15 @@ def test_without_commands_sysfs_and_dev_still_tell(tmp_path: Path) -> None:
     assert tree.smi_calls() == []
 
 
+def test_pins_that_cannot_be_read_are_not_none(tmp_path: Path) -> None:
+    tree = ca22_host(tmp_path)
+    tree.write("/var/lib/dpkg/status", "Package: dkms\nStatus: hold ok installed\nVersion: 3.0\n")
+    assert look(tree)["holds"] == ["dkms"]
+    (tmp_path / "etc/apt/preferences").mkdir(parents=True)
+    facts = look(tree)
+    assert (facts["pins"], facts["holds"], facts["probes"]["holds"]["state"]) == (None, None, "failed")
+
+
 def test_unknown_option_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NpuError, match="Unknown option of the facts: smi_wait"):
         collect_facts(PROFILE, Tree(tmp_path).host(), {"smi_wait": 1})

@@ -229,6 +229,16 @@ def test_what_the_package_manager_holds(
     assert (None if pins is None else holds(pins)) == expected
 
 
+def test_a_directory_among_the_preferences_is_passed_over_and_other_failures_are_not(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.write("/var/lib/dpkg/status", DPKG)
+    (tmp_path / "etc/apt/preferences.d/old").mkdir(parents=True)
+    assert read_pins(tree.host(), "deb")[0]
+    (tmp_path / "etc/apt/preferences").mkdir()
+    pins, probe = read_pins(tree.host(), "deb")
+    assert pins is None and not probe.ok
+
+
 UBUNTU = (
     "Linux version 6.8.0-117-generic (buildd@lcy02-amd64-026) (x86_64-linux-gnu-gcc-12 (Ubuntu 12.3.0-1ubuntu1~22.04) "
     "12.3.0, GNU ld (GNU Binutils for Ubuntu) 2.38) #1 SMP\n"

@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_sourc
     normal_uri,
     parse_list,
     parse_sources,
+    read_sources,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys import certificates
@@ -247,3 +248,10 @@ def test_lines_that_are_no_source() -> None:
     assert parse_sources("Types: deb\n\nno field\n", "/x") == []
     (found,) = parse_list("deb [arch=amd64] cdrom:[Debian_12]/ bookworm main", "/x")
     assert (found.uri, found.suite) == ("cdrom:[Debian_12]/", "bookworm")
+
+
+def test_a_directory_among_the_sources_is_passed_over_as_apt_does(tmp_path: Path) -> None:
+    parts = tmp_path / "etc/apt/sources.list.d"
+    (parts / "x.list").mkdir(parents=True)
+    (parts / "y.list").write_text("deb http://example.org stable main\n")
+    assert [source.path for source in read_sources(Host(str(tmp_path)))] == ["/etc/apt/sources.list.d/y.list"]

@@ -286,20 +286,6 @@ REFUSALS = [
         "version 3",
         id="R05-v1-schema-2.1",
     ),
-    pytest.param(
-        "1.7.27",
-        "version = 2\n%s\n  max_container_log_line_size = 16384\n" % V2,
-        "is written by kubespray",
-        "enable_cdi: true",
-        id="R21-kubespray-overwrite-1.7",
-    ),
-    pytest.param(
-        "2.1.5",
-        "version = 3\n# template: kubespray\n%s\nenable_cdi = false\n" % V3,
-        "is written by kubespray",
-        "enable_cdi: true",
-        id="R21-kubespray-2.1-no-imports",
-    ),
     pytest.param("1.7.27", "version = = 2\n[plugins\n", "line 1, column 11", "repair the file", id="malformed"),
     pytest.param(
         "1.7.27", "version = 3\n", "containerd 1.x does not read version 3", "repair the file", id="1.7-version-3"

@@ -105,6 +105,8 @@ CASES: list[Any] = [
         id="before-every-start-of-the-runtime",
     ),
     pytest.param("# Diese Datei verwaltet Ansible.\n" + PLAIN, {}, "another Ansible playbook", "", id="in-german"),
+    pytest.param("# 이 파일은 Ansible이 관리합니다\n" + PLAIN, {}, "another Ansible playbook", "", id="in-korean"),
+    pytest.param("# Source: puppet:///modules/x/config.toml\n" + PLAIN, {}, "Puppet", "", id="a-source"),
     pytest.param("# Changes will not survive: maintained by Cinc Client\n" + PLAIN, {}, "Chef", "", id="cinc"),
     pytest.param(
         PLAIN,
@@ -166,7 +168,46 @@ def test_h06_the_drop_in_of_another_vendor(tmp_path: Path) -> None:
     assert owners(tmp_path / "new", root, other, "2.1.5") == []
 
 
+CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n'
+CRI_V3 = 'version = 3\n[plugins."io.containerd.cri.v1.runtime"]\nenable_cdi = false\n'
+
+
+@pytest.mark.parametrize(
+    "version, config",
+    [
+        pytest.param("1.7.27", CRI + "  max_container_log_line_size = 16384\n", id="R21-kubespray-overwrite-1.7"),
+        pytest.param("2.1.5", "# template: kubespray\n" + CRI_V3, id="R21-kubespray-2.1-no-imports"),
+        pytest.param(
+            "2.1.5",
+            "# %s" % case("R21-kubespray-overwrite", "marker.txt").strip() + "\n" + CRI_V3,
+            id="R21-kubespray-overwrite-marker",
+        ),
+        pytest.param(
+            "1.7.27",
+            CRI
+            + '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]\n'
+            + 'base_runtime_spec = "/etc/containerd/cri-base.json"\n',
+            id="R21-kubespray-base-spec",
+        ),
+    ],
+)
+def test_R21_kubespray_is_to_be_refused(version: str, config: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.containerd(version, config)
+    machine.kubelet()
+    found = only(machine.detect())
+    assert found["refusal"] is None and {owner["path"] for owner in found["owners"]} == {ROOT}
+    assert [(owner["name"], owner["refuse"]) for owner in found["owners"]] == [("kubespray", True)]
+    assert "enable_cdi: true" in found["owners"][0]["next_step"]
+
+
 NOBODY = [
+    pytest.param("# copied from ansible docs by bob\n" + PLAIN, {}, id="a-tool-that-is-only-mentioned"),
+    pytest.param("# see the salt ticket 12; puppet is gone since May\n" + PLAIN, {}, id="two-tools-in-a-sentence"),
+    pytest.param("# kubespray used another pause image here\n" + PLAIN, {}, id="kubespray-in-a-sentence"),
+    pytest.param(
+        CRI + "  disable_tcp_service = true\n  max_container_log_line_size = 16384\n", {}, id="dump-of-the-defaults"
+    ),
     pytest.param(PLAIN, {}, id="no-header"),
     pytest.param("# nvidia needs this runtime class\n" + PLAIN, {}, id="a-vendor-in-a-sentence"),
     pytest.param(

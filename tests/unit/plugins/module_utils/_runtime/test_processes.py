@@ -189,6 +189,21 @@ def test_h02_the_environment_of_the_process_says_where_the_data_is(tmp_path: Pat
     assert only(detect(machine))["main_config"] == "/srv/d/agent/etc/containerd/config.toml"
 
 
+@pytest.mark.parametrize("group", [slice_of("k3s"), slice_of("k3s-node"), "/user.slice/x.scope"])
+@pytest.mark.parametrize("own", [False, True])
+def test_d02_k3s_with_its_data_elsewhere_is_no_second_containerd(own: bool, group: str, tmp_path: Path) -> None:
+    """Newer releases of k3s give the socket in the generated file, not in the command line."""
+    machine = k3s(tmp_path, data="/srv/d", group=group)
+    config = "/srv/d/agent/etc/containerd/config.toml"
+    machine.process(900, "'/usr/local/bin/k3s server'", group=group, environ="K3S_DATA_DIR=/srv/d")
+    machine.process(950, "containerd -c " + config, group=group)
+    if own:
+        machine.program("/usr/bin/containerd", "containerd x v1.7.24 y\n")
+        machine.process(960, "/usr/bin/containerd", group=slice_of("site-containerd"), file="/usr/bin/containerd")
+    found = {item["flavor"]: item["main_config"] for item in detect(machine)["runtimes"]}
+    assert found == {"k3s": config, **({"system": CONFIG} if own else {})}
+
+
 def test_d02_rke2_with_its_data_elsewhere_and_a_kubelet_of_its_own(tmp_path: Path) -> None:
     """rancher/rke2 6266 shows this command line."""
     machine = Machine(tmp_path)
@@ -493,6 +508,47 @@ def test_arguments_of_the_process_unless_its_unit_has_changed_since(
     found = only(detect(machine))
     assert (found["main_config"], found["process_stale"]) == (config, stale)
     assert any("has changed since its process started" in warning for warning in found["warnings"]) is stale
+
+
+@pytest.mark.parametrize(
+    "unit, running, planned, stale",
+    [
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --log-level debug", False),
+        ("containerd", "/usr/bin/containerd -c /etc/containerd/config.toml", "/usr/bin/containerd -l debug", False),
+        ("containerd", "/usr/bin/containerd --config=/o.toml", "/usr/bin/containerd -c /o.toml --root /data", False),
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --config /opt/new.toml", True),
+        ("containerd", "/usr/bin/containerd", "/usr/bin/containerd --address /run/new.sock", True),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --log-level=debug --mtu 1400", False),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --feature cdi=true", True),
+        ("docker", "/usr/bin/dockerd -H fd://", "/usr/bin/dockerd -H fd:// --cdi-spec-dir /opt/cdi", True),
+        ("crio", "/usr/bin/crio", "/usr/bin/crio --log-level debug --metrics-port 9", False),
+        ("crio", "/usr/bin/crio", "/usr/bin/crio -d /opt/crio.d", True),
+    ],
+)
+def test_only_arguments_that_count_here_make_a_process_stale(
+    unit: str, running: str, planned: str, stale: bool, tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    machine.unit("%s.service" % unit, planned, pid=100, FragmentPath="/etc/x.service")
+    machine.write("/etc/x.service", "")
+    machine.process(100, running, STALE)
+    says = {"containerd": "containerd x v2.1.4 y\n", "docker": "Docker version 28.3.0, build x\n"}
+    machine.program(planned.split()[0], says.get(unit, "crio version 1.32.1\n"))
+    found = detect(machine)["runtimes"][0]
+    told = any("has changed since its process started" in warning for warning in found["warnings"])
+    assert (told, found["process_stale"]) == (stale, stale)
+
+
+def test_a_docker_that_answers_knows_better_than_its_unit(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.unit("docker.service", "/usr/bin/dockerd -H unix:///run/x.sock", pid=100, FragmentPath="/etc/x.service")
+    machine.write("/etc/x.service", "")
+    machine.process(100, "/usr/bin/dockerd -H fd://", STALE)
+    machine.program("/usr/bin/dockerd", "Docker version 28.3.0, build x\n")
+    machine.program("/usr/bin/docker")
+    info = json.dumps({"ServerVersion": "28.3.0", "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]})
+    machine.answer(["/usr/bin/docker", "info", "--format", "{{json .}}"], info)
+    assert only(detect(machine), "docker")["process_stale"] is False
 
 
 @pytest.mark.parametrize("environ", [False, True])

@@ -21,7 +21,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import install
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import compare_files, install
 from ansible_collections.rebellions.npu.plugins.module_utils._observe import host_tool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import host_tool as tool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import zipapp
@@ -299,11 +299,57 @@ def test_files_units_and_rule(tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze judges the units")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     for name, text in ((tool.CDI_UNIT, tool.CDI_TEXT), (tool.READY_UNIT, tool.READY_TEXT)):
-        (tmp_path / name).write_text(tool.HEADER + text.replace(tool.TOOL_PATH, "/bin/true"))
+        whole = text % {"runtimes": "containerd.service k3s-node.service"}
+        (tmp_path / name).write_text(tool.HEADER + whole.replace(tool.TOOL_PATH, "/bin/true"))
         done = subprocess.run(
             ["systemd-analyze", "verify", str(tmp_path / name)], capture_output=True, text=True, check=False, timeout=60
         )
         assert done.returncode == 0 and "Unknown" not in done.stderr, done.stderr
+
+
+def ordered(root: Path, config: dict[str, Any], runtimes: list[str]) -> set[str]:
+    """The units that the unit of the specification comes before, as installed."""
+    install(Host(str(root)), tool.entries(config, True, runtimes), sys.executable)
+    text = (root / tool.UNIT_DIR.lstrip("/") / tool.CDI_UNIT).read_text()
+    return set(text.split("Before=")[1].splitlines()[0].split())
+
+
+def test_the_specification_comes_before_every_runtime_of_the_host(tmp_path: Path) -> None:
+    usual = ordered(tmp_path, {}, [])
+    assert usual >= {
+        "containerd.service", "docker.service", "crio.service", "kubelet.service", "k3s.service", "k3s-agent.service",
+        "rke2-server.service", "rke2-agent.service", "k0scontroller.service", "k0sworker.service",
+        "snap.microk8s.daemon-containerd.service", "snap.k8s.containerd.service", "snap.docker.dockerd.service",
+    }  # fmt: skip
+    by_hand = {"runtimes": ["containerd"], "runtime_unit": "site-containerd"}
+    assert ordered(tmp_path, by_hand, []) == usual | {"site-containerd.service"}
+    seen = tool.runtime_units(
+        {
+            "runtimes": [
+                {"selected": True, "restart_unit": "k3s-node"},
+                {"selected": True, "restart_unit": "containerd"},
+                {"selected": True, "restart_unit": None},
+                {"selected": True, "restart_unit": "a b\nExecStart=x"},
+                {"selected": False, "restart_unit": "other"},
+            ]
+        }
+    )
+    assert seen == ["k3s-node.service"]
+    assert ordered(tmp_path, {}, [*seen, "x\n[Service]"]) == usual | {"k3s-node.service"}
+
+
+def test_a_host_is_judged_with_the_units_of_its_runtimes(tmp_path: Path) -> None:
+    """What is installed for these units is current; what lacks them differs in the units alone."""
+    units, host = ["k3s-node.service"], Host(str(tmp_path))
+    install(host, tool.entries({}), sys.executable)
+    plain = compare_files(host, tool.fingerprints({}))
+    assert plain["current"] is True
+    found = tool.judge_again(plain, {}, units)
+    assert (found["current"], found["runtimes"], found["sha256"]) == (False, units, plain["sha256"])
+    assert [path.rpartition("/")[2] for path in found["differing"]] == [tool.CDI_UNIT, tool.READY_UNIT]
+    install(host, tool.entries({}, True, units), sys.executable)
+    found = tool.judge_again(compare_files(host, tool.fingerprints({})), {}, units)
+    assert (found["current"], found["differing"]) == (True, []) and found["wanted"] == found["sha256"]
 
 
 def test_what_is_kept_for_the_host() -> None:

@@ -404,6 +404,19 @@ def test_H14_the_host_tool_is_not_placed_on_a_read_only_file_system() -> None:
     assert "toolkit.host_tool" not in [item["id"] for item in found["steps"]]
     assert "host_tool_not_placed" in codes(found, "cautions")
     assert codes(plan_of({"rbln_container_toolkit_host_tool": False}, look, matrix(), looked=stale), "cautions") == []
+    told = problem(found, "host_tool_not_placed")
+    assert "a container finds the libraries only where its loader looks" in told["detail"]
+
+
+@pytest.mark.parametrize(
+    "current, options, told", [(True, ["noexec"], True), (False, ["noexec"], True), (True, ["ro"], False)]
+)
+def test_H16_a_host_tool_that_cannot_run_is_named(current: bool, options: list[str], told: bool) -> None:
+    look = changed(facts(), {"mount_options": {"/usr/local": options}})
+    tool = observed(host_tool={"current": current, "sha256": "b", "wanted": "a"})
+    found = plan_of({}, look, matrix(), looked=tool)
+    assert "toolkit.host_tool" not in [item["id"] for item in found["steps"]]
+    assert ("host_tool_not_placed" in codes(found, "cautions")) is told
 
 
 # -- H16: hardened mounts
@@ -602,6 +615,12 @@ def test_H09_packages_that_the_host_excludes_are_named_before_a_change(
         told = problem(found, "packages_excluded")
         assert "kernel-devel-" + EL in told["detail"] and "/etc/dnf/dnf.conf line 5" in told["detail"]
         assert "rbln_driver_package_allowed" in told["next_step"]
+
+
+def test_H09_pins_that_cannot_be_read_are_no_exclude() -> None:
+    look = virgin()
+    look["pins"] = look["holds"] = None
+    assert "packages_excluded" not in codes(draw(look, **package()))
 
 
 def test_H09_a_kernel_that_is_excluded_needs_no_hold() -> None:

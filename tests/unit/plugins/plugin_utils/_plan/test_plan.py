@@ -389,7 +389,12 @@ def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about()
     assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == []
 
 
-OWNER = {"path": "/etc/containerd/config.toml", "name": "Puppet", "next_step": "make the same change in the manifest"}
+OWNER = {
+    "path": "/etc/containerd/config.toml",
+    "name": "Puppet",
+    "next_step": "make the same change in the manifest",
+    "refuse": False,
+}
 
 
 @pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
@@ -407,6 +412,16 @@ def test_h06_a_file_of_another_program_is_said_or_refused(policy: str) -> None:
     assert all("/etc/containerd/config.toml is written by Puppet" in item["detail"] for item in said)
     assert all(item["next_step"].startswith("Make the same change in the manifest;") for item in said)
     assert "toolkit.runtime.containerd" in ids(found)
+
+
+@pytest.mark.parametrize("policy, stops", [("fail", True), ("warn", True), ("ignore", False)])
+def test_R21_a_file_of_kubespray_is_refused_unless_that_is_ignored(policy: str, stops: bool) -> None:
+    inputs = {
+        "rbln_container_toolkit_runtime_restart": "if_required",
+        "rbln_container_toolkit_owned_config": policy,
+    }
+    found = draw(inputs, r=runtimes(runtime(changes=[CHANGE], owners=[{**OWNER, "refuse": True}])))
+    assert codes(found) == ["runtime_config_owned"] * stops
 
 
 def test_ready_files_that_do_not_fit_are_a_step() -> None:
