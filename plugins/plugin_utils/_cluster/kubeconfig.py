@@ -23,8 +23,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import m
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Limit, open_file
 
-from .._objects.names import INPUT
-from .login import AUTH, Login, read_login
+from .._objects.names import INPUT, OPERANDS
+from .login import AUTH, Login, is_content, read_login
 from .transport import Connection, open_pool, proxy_of
 
 # What is read of a user and of a cluster, and what changes nothing for our requests.
@@ -52,6 +52,8 @@ _ADDRESS = re.compile(
 _PROVIDERS = ("gcp", "oidc")
 _HEADER_KEY = "!#$&'*+-.^_`|~"
 _VAULT = b"$ANSIBLE_VAULT"
+# The one input for which tasks of kubernetes.core ask the cluster.
+SMOKE = OPERANDS + "smoke"
 Headers = tuple[tuple[str, str], ...]
 Decrypt = t.Callable[[str], str]
 
@@ -74,9 +76,7 @@ def open_access(kubeconfig: str, context: str, decrypt: Decrypt | None = None) -
     NpuError names the kubeconfig. Files that this writes are only there while it runs.
     """
     login = read_login(kubeconfig, context)
-    source = "the kubeconfig " + os.pathsep.join(login.paths) if login.paths else AUTH + "*"
-    if login.content:
-        source = login.name
+    source = _source(login)
     with tempfile.TemporaryDirectory() as folder:
         files = _files(login, source, folder, decrypt)
         settings, cluster, acting = _settings(login, files, source, folder)
@@ -85,6 +85,56 @@ def open_access(kubeconfig: str, context: str, decrypt: Decrypt | None = None) -
     if len(acting) > len({name for name, _value in acting}) and wanted.host.startswith("http:") and proxy_of(wanted):
         raise NpuError("Several groups cannot be sent to %s by an HTTP proxy." % source, "Use a server with https://.")
     return Access(wanted.host.rstrip("/"), pool, lambda: _header(settings, login, source), acting)
+
+
+class Given(t.NamedTuple):
+    """What kubernetes.core must be given to ask the server of `open_access` as the same person.
+
+    `paths` are files that exist, or `content` says that the input itself is the kubeconfig, and `context` is one of it.
+    With neither, kubernetes.core finds server and credentials in the environment or the pod as `open_access` does.
+    """
+
+    paths: tuple[str, ...] = ()
+    content: bool = False
+    context: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = ()
+
+
+def given_to_tasks(kubeconfig: str, context: str, decrypt: Decrypt | None = None) -> Given:
+    """Nothing is asked and no plugin runs. NpuError as `open_access`, and for what kubernetes.core cannot be given."""
+    login = read_login(kubeconfig, context)
+    source = _source(login)
+    if login.content and not is_content(kubeconfig):
+        raise NpuError(
+            "%s is content, which kubernetes.core takes for a path; it runs %s." % (_first_upper(source), SMOKE),
+            f"Give the content as {INPUT}kubeconfig, or the path of a file.",
+        )
+    if not login.content and not login.paths and login.settings.get("certificate") and not login.settings.get("key"):
+        raise NpuError(
+            "%sCLIENT_CERT is set without %sCLIENT_KEY; kubernetes.core, which runs %s, needs both."
+            % (AUTH, AUTH, SMOKE),
+            "Set both; they may name one file.",
+        )
+    chosen = ""
+    acting: dict[str, t.Any] = {}
+    paths = tuple(os.path.abspath(path) for path in login.paths if _is_there(path) and os.path.getsize(path))
+    with tempfile.TemporaryDirectory() as folder:
+        files = _files(login, source, folder, decrypt)
+        if not _is_of_environment(login, files):
+            with _explained(source):
+                read = _read(login, files, source, folder)
+            chosen, acting = read.context["name"], read.acting
+    headers = _headers({**acting, **_said_of_acting(login)}, source)
+    unsent = [key for key in ("as-uid", "as-user-extra") if acting.get(key)]
+    if unsent:
+        raise NpuError(
+            "%s has %s, which kubernetes.core cannot send; it runs %s." % (_first_upper(source), unsent[0], SMOKE),
+            f"Use a context without it, or set {SMOKE}.enabled to false.",
+        )
+    user = next((value for name, value in headers if name == "Impersonate-User"), "")
+    groups = tuple(value for name, value in headers if name == "Impersonate-Group")
+    return Given(paths, bool(login.content), chosen, user, groups)
 
 
 class _File(t.NamedTuple):
@@ -163,13 +213,41 @@ def _settings(login: Login, files: list[_File], source: str, folder: str) -> tup
     settings.host = ""
     cluster: dict[str, t.Any] = {}
     acting: dict[str, t.Any] = {}
-    try:
+    with _explained(source):
         if not login.content and not login.paths:
             settings.host = login.settings["host"].rstrip("/")
-        elif not files and not login.chosen and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        elif _is_of_environment(login, files):
             config.load_incluster_config(client_configuration=settings)
         else:
             cluster, acting = _load(settings, login, files, source, folder)
+    return settings, cluster, _headers({**acting, **_said_of_acting(login)}, source)
+
+
+def _source(login: Login) -> str:
+    if login.content:
+        return login.name
+    return "the kubeconfig " + os.pathsep.join(login.paths) if login.paths else AUTH + "*"
+
+
+def _is_of_environment(login: Login, files: list[_File]) -> bool:
+    """Whether no kubeconfig says where the server is, but the environment or the pod in which this runs."""
+    if not login.content and not login.paths:
+        return True
+    return not files and not login.chosen and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
+def _said_of_acting(login: Login) -> dict[str, t.Any]:
+    return {name: login.settings[name] for name in ("as", "as-groups") if name in login.settings}
+
+
+@contextlib.contextmanager
+def _explained(source: str) -> t.Iterator[None]:
+    """NpuError for what the package raises when a kubeconfig is wrong."""
+    from kubernetes import config as untyped
+
+    config: t.Any = untyped
+    try:
+        yield
     except (
         config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError,
         yaml.YAMLError,
@@ -178,8 +256,6 @@ def _settings(login: Login, files: list[_File], source: str, folder: str) -> tup
             f"{_first_upper(source)} cannot be used: {_said(exc)}.",
             f"Check {INPUT}kubeconfig and {INPUT}kube_context.",
         ) from None
-    given = {name: login.settings[name] for name in ("as", "as-groups") if name in login.settings}
-    return settings, cluster, _headers({**acting, **given}, source)
 
 
 def _first_upper(text: str) -> str:
@@ -195,10 +271,18 @@ def _said(exc: Exception) -> str:
     return mask(re.sub(r"\b(alias|anchor|tag|tag handle) (['\"]).*?\2", r"\1", said).rstrip("."))
 
 
-def _load(
-    settings: t.Any, login: Login, files: list[_File], source: str, folder: str
-) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
-    """Let the package fill `settings` from the files; (the entry of the cluster, what the user says of acting)."""
+class _Read(t.NamedTuple):
+    """The package's loader, and what the files say of the context in use; `acting` is no longer in `user`."""
+
+    loader: t.Any
+    context: t.Any
+    cluster: dict[str, t.Any]
+    user: dict[str, t.Any]
+    acting: dict[str, t.Any]
+
+
+def _read(login: Login, files: list[_File], source: str, folder: str) -> _Read:
+    """The files, merged and judged; no plugin runs."""
     from kubernetes.config import kube_config as untyped
 
     package: t.Any = untyped
@@ -214,7 +298,8 @@ def _load(
         config_persister=merged.save_changes if keep else None,
         temp_file_path=folder,
     )
-    chosen = loader.current_context["context"]
+    context = loader.current_context
+    chosen = context["context"]
     cluster = _given(merged.config["clusters"].get_with_name(chosen["cluster"]), "cluster")
     user = _user(merged.config, chosen.get("user"))
     _check_keys(cluster, user, source, chosen)
@@ -222,6 +307,16 @@ def _load(
     if "server" in cluster:
         # The package takes HTTPS:// for something else.
         cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
+    return _Read(loader, context, cluster, user, acting)
+
+
+def _load(
+    settings: t.Any, login: Login, files: list[_File], source: str, folder: str
+) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+    """Let the package fill `settings` from the files; (the entry of the cluster, what the user says of acting)."""
+    from kubernetes.config import kube_config as package
+
+    loader, context, cluster, user, acting = _read(login, files, source, folder)
     loader.set_active_context(login.context or None)
     try:
         with _listening() as heard:
@@ -232,7 +327,8 @@ def _load(
         if user.get(key) and not settings.api_key and not settings.cert_file and not login.settings.get("api_key"):
             said = ": " + mask(" ".join(" ".join(heard).split()))[:300].rstrip(".") if heard else ""
             raise NpuError(
-                "%s: the %s of the user %s gave no credentials%s." % (_first_upper(source), what, chosen["user"], said),
+                "%s: the %s of the user %s gave no credentials%s."
+                % (_first_upper(source), what, context["context"]["user"], said),
                 "Run its command by hand to see why." if key == "exec" else "Log in again, or use an exec plugin.",
             )
     return cluster, acting
