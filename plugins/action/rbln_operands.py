@@ -16,7 +16,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.kubeconfig import given_to_tasks
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build

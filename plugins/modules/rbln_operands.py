@@ -158,8 +158,8 @@ wanted:
   returned: when O(act=smoke)
   type: bool
 access:
-  description: What tasks of kubernetes.core need to ask the same cluster as the same person. C(paths) of the kubeconfig,
-    or C(content) when the input itself is one, C(context), and the C(user) and C(groups) to act as.
+  description: What tasks of kubernetes.core need to ask the same cluster as the same person. C(paths) of the
+    kubeconfig, or C(content) when the input itself is one, C(context), and the C(user) and C(groups) to act as.
   returned: when O(act=smoke) and it runs
   type: dict
 definition:

@@ -348,15 +348,14 @@ def test_the_tasks_ask_the_cluster_of_the_act_as_its_person_and_without_root() -
     path = Path(rbln_operands.__file__).parents[2] / "roles" / "rbln_operands" / "tasks" / "smoke_run.yml"
     (whole,) = yaml.safe_load(path.read_text())
     assert whole["vars"]["ansible_become"] is False and whole["become"] is False
-    tasks = [*whole["block"][0]["block"], *whole["always"]]
+    tasks = [*whole["block"], *whole["always"]]
     asking = [(task, args) for task in tasks for name, args in task.items() if name.startswith("kubernetes.core.")]
     assert len(asking) == len(tasks) == 6
     for task, args in asking:
         for option, key in (("context", "context"), ("impersonate_user", "user"), ("impersonate_groups", "groups")):
             assert args[option] == "{{ __rbln_operands_access.%s | default(omit, true) }}" % key, task["name"]
         assert args["kubeconfig"] == "{{ __rbln_operands_kubeconfig | default(omit, true) }}"
-    for holder in (whole["block"][0], whole["always"][0]):
-        assert holder["no_log"] == "{{ __rbln_operands_access.content | bool }}"
+    assert whole["no_log"] == "{{ __rbln_operands_access.content | bool }}"
 
 
 @pytest.mark.parametrize(
