@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 import uuid
 
@@ -15,7 +16,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
@@ -49,6 +51,7 @@ Result = dict[str, t.Any]
 role_inputs((ROLE,))
 # What the role registers of each host; the host that acts reads it.
 MEMBER = "__%s_member" % ROLE
+ENABLED = ROLE + "_enabled"
 
 
 class ActionModule(OfTask, Answering):
@@ -107,14 +110,17 @@ class ActionModule(OfTask, Answering):
         inputs = self._inputs(task_vars)
         if inputs["enabled"] and (inputs["image_digests"] or inputs["require_digest"]):
             build(Context(inputs, declared(inputs)))
+        if rendered_key(inputs) is None:
+            read_login(self._kubeconfig(inputs), inputs["context"])
         if _wants_smoke(inputs):
             smoke_job(inputs, "any")
             _require_smoke_modules()
+            self._access(inputs)
         if inputs["enabled"]:
             # The driver that the host is about to get; the one that it has is judged with its record.
             given = task_vars.get("rbln_driver_version")
             judge_pairs(t.cast(Result, inputs), [str(self._templar.template(given))] if given else [])
-        return {"changed": False}
+        return _warned({"changed": False}, _unused_login(inputs, task_vars))
 
     def _member(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
@@ -135,7 +141,7 @@ class ActionModule(OfTask, Answering):
             cluster, mark = login.name, login.mark
         member = {**record, "cluster": cluster, "mark": mark, "digest": digest(inputs)}
         result: Result = {"changed": False, "member": member, "work": _act_of(inputs)}
-        return dict(result, warnings=inputs["notes"]) if inputs["notes"] and member["cluster"] else result
+        return _warned(result, inputs["notes"] if member["cluster"] else _unused_login(inputs, task_vars))
 
     def _clusters(self, args: Result, task_vars: Result) -> Result:
         members = _registered(task_vars)
@@ -176,20 +182,26 @@ class ActionModule(OfTask, Answering):
         if not _wants_smoke(inputs):
             return result
         members = _registered(task_vars)
-        mine = [one for one in members.values() if one["cluster"] == members[host]["cluster"]]
+        mine = [one for one in members.values() if _cluster_of(one) == _cluster_of(members[host])]
         able = [one["host"] for one in mine if one["expected"] != 0]
         if host not in able or (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH:
             return {**result, "msg": "%s: no smoke workload, it has no NPU for containers." % host}
         if inputs["smoke"]["nodes"] == "one" and host != able[0]:
             return {**result, "msg": "%s: no smoke workload, the one of %s stands for all." % (host, able[0])}
         _require_smoke_modules()
+        access = self._access(inputs)
         node = args["node"] or self._node(inputs, mine, host, task_vars)
         job = smoke_job(inputs, node)
         will = "would run" if self._dry_run else "runs"
         msg = clean("node %s: the smoke workload %s: %s" % (node, will, brief(job)), True)
-        more = {"looks": looks(inputs), "delay": DELAY, "log_lines": inputs["smoke"]["log_lines"]}
+        more = {"looks": looks(inputs), "delay": DELAY, "log_lines": inputs["smoke"]["log_lines"], "access": access}
         label = "%s=%s" % (LABEL, job["metadata"]["name"])
         return {**result, **more, "wanted": True, "node": node, "definition": job, "label": label, "msg": msg}
+
+    def _access(self, inputs: Inputs) -> Result:
+        """What the tasks of kubernetes.core are given. Content is not in it: they take it from the input."""
+        given = given_to_tasks(self._kubeconfig(inputs), inputs["context"], self._decrypted)
+        return {**given._asdict(), "paths": os.pathsep.join(given.paths), "groups": list(given.groups)}
 
     def _node(self, inputs: Inputs, members: t.Sequence[t.Any], host: str, task_vars: Result) -> str:
         """The node of a host in a run that has not looked for it yet."""
@@ -215,7 +227,27 @@ def _wants_smoke(inputs: Inputs) -> bool:
     )
 
 
+def _cluster_of(member: Result) -> tuple[t.Any, t.Any]:
+    """Clusters whose kubeconfigs are content have one name, and differ in their mark."""
+    return member["cluster"], member.get("mark")
+
+
+def _unused_login(inputs: Inputs, task_vars: Result) -> list[str]:
+    """The warning that the environment names a cluster and nothing of the host does."""
+    variable, given = ambient(), any(inputs[name] for name in ("enabled", "kubeconfig", "context", "render_dir"))
+    said = str(task_vars.get(ENABLED, "{{"))
+    if not variable or given or "{{" not in said:
+        return []
+    text = "%s is set, and the host belongs to no cluster. Next: set %s: true for the hosts of its cluster, else false."
+    return [text % (variable, ENABLED)]
+
+
+def _warned(result: Result, warnings: list[str]) -> Result:
+    return dict(result, warnings=warnings) if warnings else result
+
+
 def _require_smoke_modules() -> None:
+    require_packages()
     if module_loader.find_plugin("kubernetes.core.k8s") is None:
         raise NpuError(
             f"{SMOKE}.enabled is true, and the collection kubernetes.core is not installed on the controller.",

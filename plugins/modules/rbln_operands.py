@@ -22,7 +22,7 @@ requirements:
 options:
   act:
     description:
-      - V(check) reads the inputs of a host, and fails where they are wrong.
+      - V(check) reads the inputs of a host, and fails where they are wrong. It asks no cluster.
       - V(member) reads the inputs of a host and says which cluster it belongs to.
       - V(clusters) chooses the host that acts for each cluster and checks that hosts of one cluster agree on the
         inputs.
@@ -157,12 +157,17 @@ wanted:
   description: Whether a smoke workload runs for this host.
   returned: when O(act=smoke)
   type: bool
+access:
+  description: What tasks of kubernetes.core need to ask the same cluster as the same person. C(paths) of the
+    kubeconfig, or C(content) when the input itself is one, C(context), and the C(user) and C(groups) to act as.
+  returned: when O(act=smoke) and it runs
+  type: dict
 definition:
   description: The Job of the smoke workload.
   returned: when O(act=smoke) and it runs
   type: dict
 ok:
-  description: Whether the smoke workload ended with code 0.
+  description: Whether the container of the smoke workload ended with code 0.
   returned: when O(act=smoke_verdict)
   type: bool
 log:

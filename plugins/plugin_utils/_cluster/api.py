@@ -19,7 +19,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import MANAGER
 from .._text.line import line
-from .kubeconfig import Decrypt, open_access
+from .entries import Decrypt
+from .kubeconfig import open_access
 from .refusals import refusal_step
 from .transport import is_closed, verification_error
 

@@ -109,6 +109,11 @@ def read_login(kubeconfig: str, context: str) -> Login:
     return Login(name, paths or (os.path.expanduser(DEFAULT),), "", context, bool(paths or context), settings)
 
 
+def ambient() -> str:
+    """The variable of the environment that names a cluster as for kubernetes.core; empty for none."""
+    return next((AUTH + end for end in ("HOST", "KUBECONFIG", "CONTEXT") if os.environ.get(AUTH + end)), "")
+
+
 def _name(where: str, context: str) -> str:
     return " context ".join(part for part in (where, context) if part) or "default kubeconfig"
 

@@ -48,7 +48,7 @@ def config_files(inputs: Inputs, name: str, own: Configured) -> tuple[list[Objec
     if not given["directory"].startswith("/"):
         raise NpuError(
             f"{key}.config.directory is {given['directory']!r}, which is not an absolute path.",
-            "Write for example /etc/rbln/config.",
+            "Write a path that begins with a slash.",
         )
     title = given["config_map"] or parts.object_name(inputs, name + "-config")
     made: Object = {

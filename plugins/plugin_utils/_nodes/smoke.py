@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
 from .._components.containers import container
 from .._components.digests import pin
 from .._objects.inputs import Inputs
@@ -30,9 +32,14 @@ def smoke_job(inputs: Inputs, node: str) -> Object:
     """The Job for one node, always of the same name, so that what a run has left is found by the next one.
 
     Its pod meets the Pod Security level restricted unless `user` is 0. NpuError for an image that cannot be, or that
-    lacks a digest where each must have one.
+    lacks a digest where each must have one, and where the DRA driver leaves no resource that a container could name.
     """
-    own = inputs["smoke"]
+    own, dra = inputs["smoke"], inputs["dra_driver"]
+    if dra["enabled"] and not dra["extended_resource"]:
+        raise NpuError(
+            f"{SMOKE}.enabled is true, and with {OPERANDS}dra_driver no node offers {inputs['resource_name']}.",
+            f"Set {SMOKE}.enabled to false, or {OPERANDS}dra_driver.extended_resource to true.",
+        )
     name = object_name(inputs, NAME, hashlib.sha256(node.encode()).hexdigest()[:8])
     labels = {"app.kubernetes.io/name": NAME, LABEL: name}
     npu = {inputs["resource_name"]: "1"}
@@ -98,6 +105,17 @@ def brief(job: Object) -> str:
     return line(" ".join([one["image"], *one.get("command", []), *one.get("args", [])]), 300)
 
 
+def _beside(states: Data) -> str:
+    """What other containers of the pod do, that have not ended well: {name: state}."""
+    ends = {name: (state.get("terminated") or {}).get("exitCode") for name, state in states.items()}
+    said = [
+        "%s %s" % (line(name, 63), "has not ended" if code is None else "ended with code %s" % code)
+        for name, code in sorted(ends.items())
+        if code != 0
+    ]
+    return " Beside it in the pod: %s." % ", ".join(said) if said else ""
+
+
 def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     """(whether the workload ran well, what to say of it).
 
@@ -118,15 +136,14 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
         )
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp") or ""))
     status = pod.get("status") or {}
-    ended = [
-        one["state"]["terminated"]
-        for one in status.get("containerStatuses") or []
-        if (one.get("state") or {}).get("terminated")
-    ]
+    # Others are in it where an admission webhook adds a sidecar.
+    states = {str(one.get("name")): one.get("state") or {} for one in status.get("containerStatuses") or []}
+    ended = states.pop(NAME, {}).get("terminated")
     if ended and not (status.get("phase") == "Failed" and status.get("reason")):
-        code, reason = ended[0].get("exitCode"), line(ended[0].get("reason") or "", 60)
-        if status.get("phase") == "Succeeded" and code == 0:
-            return True, "%s ended with code 0.%s" % (place, tail)
+        code, reason = ended.get("exitCode"), line(ended.get("reason") or "", 60)
+        beside = _beside(states)
+        if code == 0 and (beside or status.get("phase") != "Failed"):
+            return True, "%s ended with code 0.%s%s" % (place, beside, tail)
         return False, "%s ended with code %s%s.%s Next: Run the command by hand on this node; %s names it." % (
             place,
             code,

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.action import rbln_operands
 from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule, told
@@ -188,13 +190,37 @@ def test_a_relative_kubeconfig_is_looked_for_as_files_are(monkeypatch: pytest.Mo
 SMOKE = {"enabled": True, "image": {"repository": "team/smoke", "tag": "1"}, "command": ["run"]}
 
 
+KUBECONFIG = """\
+clusters: [{name: c, cluster: {server: "https://%s"}}]
+users: [{name: u, user: {token: REP-SECRET, as: rollout, as-groups: [g]}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+ACCESS = {"paths": "", "content": True, "context": "x", "user": "rollout", "groups": ["g"]}
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("K8S_AUTH_", "KUBE")):
+            monkeypatch.delenv(name)
+
+
 def smoke(monkeypatch: pytest.MonkeyPatch, host: str = "a", check: bool = False, **given: Any) -> dict[str, Any]:
-    """The smoke workload of one of the hosts a, b and none, which has no NPU; all of one cluster."""
+    """The smoke workload of one of the hosts a, b and none, which has no NPU; all of one cluster.
+
+    `marks` gives hosts another mark than the empty one.
+    """
+    marks = given.pop("marks", {})
+    given.setdefault("kubeconfig", KUBECONFIG % "one")
     found = inputs(**{"smoke": SMOKE, **given})
     action = object.__new__(ActionModule)
     monkeypatch.setattr(action, "_inputs", lambda _variables: found, raising=False)
     action._dry_run = check
-    hosts = {name: registered(name, expected=0 if name == "none" else 2) for name in ("none", "a", "b")}
+    hosts = {
+        name: registered(name, expected=0 if name == "none" else 2, mark=marks.get(name, ""))
+        for name in ("none", "a", "b")
+    }
     variables = {"inventory_hostname": host, "ansible_play_batch": list(hosts), "hostvars": HostVars(hosts)}
     return action._smoke({"node": "node-" + host}, variables)
 
@@ -205,11 +231,131 @@ def test_the_smoke_workload_runs_for_each_host_that_has_an_npu(monkeypatch: pyte
     assert found["wanted"] is True and found["changed"] is False and found["node"] == "node-a"
     assert found["msg"] == "node node-a: the smoke workload runs: docker.io/team/smoke:1 run"
     assert found["label"].endswith("=" + found["definition"]["metadata"]["name"])
+    assert found["access"] == ACCESS and "REP-SECRET" not in str(found)
     assert "would run" in smoke(monkeypatch, check=True)["msg"]
     for host, wanted, words in (("none", False, "no NPU"), ("a", True, "runs"), ("b", False, "the one of a stands")):
         sampled = smoke(monkeypatch, host, smoke={**SMOKE, "nodes": "one"})
         assert sampled["wanted"] is wanted and words in sampled["msg"]
     assert "no NPU for containers" in smoke(monkeypatch, workload="vm-passthrough")["msg"]
+
+
+def test_each_of_two_clusters_given_as_content_gets_its_own_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rbln_operands, "_require_smoke_modules", lambda: None)
+    one = {**SMOKE, "nodes": "one"}
+    for marks, wanted in (({}, False), ({"b": "12345678"}, True)):
+        assert smoke(monkeypatch, "b", smoke=one, marks=marks)["wanted"] is wanted
+    members: list[Any] = []
+    monkeypatch.setattr(
+        ActionModule, "_node", lambda _self, _inputs, mine, _host, _vars: members.extend(mine) or "n", raising=False
+    )
+    found = inputs(smoke=SMOKE, kubeconfig=KUBECONFIG % "two")
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: found, raising=False)
+    action._dry_run = False
+    hosts = {"a": registered("a", expected=2, mark="1"), "b": registered("b", expected=2, mark="2")}
+    variables = {"inventory_hostname": "b", "ansible_play_batch": list(hosts), "hostvars": HostVars(hosts)}
+    assert action._smoke({"node": ""}, variables)["node"] == "n" and [one["host"] for one in members] == ["b"]
+
+
+def _missing(name: str) -> str:
+    raise AnsibleError(name)
+
+
+def checked(monkeypatch: pytest.MonkeyPatch, variables: dict[str, Any] | None = None, **given: Any) -> Any:
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(**given), raising=False)
+    monkeypatch.setattr(action, "_find_needle", lambda _kind, name: _missing(name), raising=False)
+    monkeypatch.setattr(rbln_operands.module_loader, "find_plugin", lambda _name: "there")
+    return action._check({}, variables or {})
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize(
+    ("environment", "given", "words"),
+    [
+        ({"K8S_AUTH_TOKEN": "x"}, {}, "K8S_AUTH_TOKEN, which is not supported"),
+        ({"K8S_AUTH_USERNAME": "x"}, {}, "K8S_AUTH_USERNAME without K8S_AUTH_PASSWORD"),
+        ({}, {"kubeconfig": base64.b64encode((KUBECONFIG % "one").encode()).decode()}, "holds a kubeconfig in base64"),
+    ],
+)
+def test_a_login_that_cannot_be_stops_a_run_before_a_host_is_changed(
+    state: str, environment: dict[str, str], given: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(NpuError, match=words):
+        checked(monkeypatch, enabled=True, state=state, **given)
+    assert checked(monkeypatch, enabled=False, **given) == {"changed": False}
+    assert checked(monkeypatch, enabled=True, delivery="render", render_dir="/m", **given) == {"changed": False}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"kubeconfig": KUBECONFIG.replace("as-groups: [g]", "as-uid: '7'") % "one"}, "as-uid, which kubernetes.core"),
+        ({"dra_driver": {"enabled": True}, "device_plugin": {"enabled": False}}, "no node offers rebellions.ai/npu"),
+    ],
+)
+def test_a_smoke_workload_that_kubernetes_core_cannot_run_stops_a_run_as_early(
+    given: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"kubeconfig": KUBECONFIG % "one", **given}
+    with pytest.raises(NpuError, match=words):
+        checked(monkeypatch, enabled=True, smoke=SMOKE, **given)
+    assert checked(monkeypatch, enabled=True, **given) == {"changed": False}
+    assert checked(monkeypatch, enabled=True, smoke=SMOKE, kubeconfig=KUBECONFIG % "one") == {"changed": False}
+
+
+AMBIENT = (
+    "%s is set, and the host belongs to no cluster. "
+    "Next: set rbln_operands_enabled: true for the hosts of its cluster, else false."
+)
+
+
+@pytest.mark.parametrize(
+    ("environment", "variables", "given", "warned"),
+    [
+        ("K8S_AUTH_HOST", {}, {}, True),
+        ("K8S_AUTH_KUBECONFIG", {"rbln_operands_enabled": "{{ x | length > 0 }}"}, {}, True),
+        ("K8S_AUTH_VERIFY_SSL", {}, {}, False),
+        ("KUBECONFIG", {}, {}, False),
+        ("K8S_AUTH_HOST", {"rbln_operands_enabled": False}, {}, False),
+        ("K8S_AUTH_HOST", {}, {"kubeconfig": "/k"}, False),
+        ("K8S_AUTH_HOST", {}, {"enabled": True}, False),
+    ],
+)
+def test_a_cluster_that_only_the_environment_names_is_told(
+    environment: str,
+    variables: dict[str, Any],
+    given: dict[str, Any],
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(environment, "true")
+    given = {"enabled": False, "kubeconfig": "", **given}
+    expected = [AMBIENT % environment] if warned else None
+    assert checked(monkeypatch, variables, **given).get("warnings") == expected
+    action = object.__new__(ActionModule)
+    monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(**given), raising=False)
+    monkeypatch.setattr(action, "_templar", SimpleNamespace(template=lambda value: value), raising=False)
+    monkeypatch.setattr(action, "_task", SimpleNamespace(_uuid="", _parent=None), raising=False)
+    monkeypatch.setattr(action, "_run_id", lambda: "", raising=False)
+    found = action._member({}, {"inventory_hostname": "a", **variables})
+    assert found.get("warnings") == expected and bool(found["member"]["cluster"]) is given["enabled"]
+
+
+def test_the_tasks_ask_the_cluster_of_the_act_as_its_person_and_without_root() -> None:
+    path = Path(rbln_operands.__file__).parents[2] / "roles" / "rbln_operands" / "tasks" / "smoke_run.yml"
+    (whole,) = yaml.safe_load(path.read_text())
+    assert whole["vars"]["ansible_become"] is False and whole["become"] is False
+    tasks = [*whole["block"], *whole["always"]]
+    asking = [(task, args) for task in tasks for name, args in task.items() if name.startswith("kubernetes.core.")]
+    assert len(asking) == len(tasks) == 6
+    for task, args in asking:
+        for option, key in (("context", "context"), ("impersonate_user", "user"), ("impersonate_groups", "groups")):
+            assert args[option] == "{{ __rbln_operands_access.%s | default(omit, true) }}" % key, task["name"]
+        assert args["kubeconfig"] == "{{ __rbln_operands_kubeconfig | default(omit, true) }}"
+    assert whole["no_log"] == "{{ __rbln_operands_access.content | bool }}"
 
 
 @pytest.mark.parametrize(
@@ -234,7 +380,7 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
     action = object.__new__(ActionModule)
     monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(smoke=SMOKE), raising=False)
     state = {"terminated": {"exitCode": 0}}
-    status = {"phase": "Succeeded", "containerStatuses": [{"state": state}]}
+    status = {"phase": "Succeeded", "containerStatuses": [{"name": "smoke", "state": state}]}
     found = {"pods": [{"metadata": {"name": "p"}, "status": status}], "log": ["\x1b[2Jfine", ""]}
     good = action._smoke_verdict({"node": "n1", "outcome": found}, {})
     assert good["ok"] is True and "failed" not in good and good["log"] == ["fine"]

@@ -27,6 +27,7 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api, kubeconfig
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
 
 pytest.importorskip("kubernetes")
@@ -401,6 +402,82 @@ def test_the_name_of_an_extra_is_a_name_of_a_header(tmp_path: Path) -> None:
         ("Impersonate-Uid", "7"),
         ("Impersonate-Extra-Example.com%2fwho", "b"),
     )
+
+
+def acts_as(tmp_path: Path, **user: Any) -> str:
+    return str(written(tmp_path / "config", {"token": "t", "as": "a", **user}))
+
+
+@pytest.mark.parametrize("form", ["path", "content"])
+def test_k12_tasks_of_kubernetes_core_are_told_as_whom_to_act(
+    form: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = acts_as(tmp_path, **{"as-groups": ["g", "h"]})
+    given = path if form == "path" else Path(path).read_text()
+    found = given_to_tasks(given, "")
+    assert found == ((path,) if form == "path" else (), form == "content", "x", "a", ("g", "h"))
+    assert given_to_tasks(given, "y") == (found.paths, found.content, "y", "", ())
+    monkeypatch.setenv("K8S_AUTH_IMPERSONATE_USER", "b")
+    assert given_to_tasks(given, "").user == "b"
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+@pytest.mark.parametrize("key", ["as-uid", "as-user-extra"])
+def test_k12_what_kubernetes_core_cannot_send_is_refused_by_name(key: str, tmp_path: Path) -> None:
+    path = acts_as(tmp_path, **{key: "7" if key == "as-uid" else {"reason": ["change-4711"]}})
+    assert kubeconfig.open_access(path, "").acting
+    with pytest.raises(NpuError, match="%s has %s, which kubernetes.core cannot send; it runs rbln_ope" % (path, key)):
+        given_to_tasks(path, "")
+
+
+def test_tasks_are_given_the_file_that_counts_in_a_pod_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """kubernetes.core, when it is given nothing, prefers the account of the pod to KUBECONFIG and ~/.kube/config."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    assert given_to_tasks("", "") == ((), False, "", "", ())
+    home = written(tmp_path / ".kube" / "config")
+    assert given_to_tasks("", "") == ((str(home),), False, "x", "", ())
+    (tmp_path / "empty").write_text("")
+    first, second = written(tmp_path / "one"), written(tmp_path / "two", **{"current-context": "y"})
+    names = [tmp_path / "absent", tmp_path / "empty", first, second]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, names)))
+    assert given_to_tasks("", "") == ((str(first), str(second)), False, "x", "", ())
+    monkeypatch.chdir(tmp_path)
+    assert given_to_tasks("one", "").paths == (str(first),)
+
+
+def test_tasks_use_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written(tmp_path / ".kube" / "config")
+    for name, value in (("HOST", "https://three"), ("CLIENT_CERT", "/c"), ("IMPERSONATE_USER", "b")):
+        monkeypatch.setenv("K8S_AUTH_" + name, value)
+    with pytest.raises(NpuError, match="K8S_AUTH_CLIENT_CERT is set without K8S_AUTH_CLIENT_KEY"):
+        given_to_tasks("", "")
+    monkeypatch.setenv("K8S_AUTH_CLIENT_KEY", "/k")
+    assert given_to_tasks("", "") == ((), False, "", "b", ())
+
+
+@pytest.mark.parametrize("variable", ["K8S_AUTH_KUBECONFIG", "KUBECONFIG"])
+def test_content_that_tasks_would_take_for_a_path_is_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, K11)
+    with pytest.raises(NpuError, match="The kubeconfig in %s is content, which kubernetes.core" % variable) as caught:
+        given_to_tasks("", "")
+    assert "REP-SECRET" not in str(caught.value)
+
+
+def test_tasks_without_a_cluster_are_refused_and_no_plugin_runs_for_them(tmp_path: Path) -> None:
+    with pytest.raises(
+        NpuError, match=r"The kubeconfig .*\.kube/config cannot be used: .* Next: Check rbln_kubeconfig"
+    ):
+        given_to_tasks("", "")
+    user = plugin(tmp_path, credential({"token": "p"}))
+    (tmp_path / "plugin").write_text("#!/bin/sh\ntouch %s/ran\n" % tmp_path)
+    assert given_to_tasks(str(written(tmp_path / "config", user)), "").context == "x"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_tasks_decrypt_a_kubeconfig_of_ansible_vault_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("$ANSIBLE_VAULT;1.1;AES256\n3330\n")
+    assert given_to_tasks(str(path), "", lambda _path: K11) == ((str(path),), False, "seoul", "", ())
 
 
 def test_several_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ VALUES: dict[str, Any] = {
     "image_digests": {"docker.io/library/busybox:1.37": "sha256:" + "7" * 64},
     "sdk": "0.10.3",
     "host_sys_path": "/oddity",
+    "cluster_cidrs": ["10.8.8.0/24"],
     "name_prefix": "oddity",
     "kubelet_root": "/oddity",
     "kubelet_roots": ["/oddity"],

@@ -85,6 +85,11 @@ def test_resource_registry_digest_and_root_are_inputs() -> None:
         ({"image": {"tag": "1"}}, {}, "rbln_operands_smoke.image.repository '' is not an image repository"),
         ({"image": {"repository": "a/b"}}, {}, "rbln_operands_smoke.image has neither tag nor digest"),
         ({}, {"require_digest": True}, "docker.io/team/smoke:1"),
+        (
+            {},
+            {"dra_driver": {"enabled": True}, "device_plugin": {"enabled": False}},
+            "with rbln_operands_dra_driver no node offers rebellions.ai/npu",
+        ),
     ],
 )
 def test_an_image_that_cannot_be_is_refused(given: Data, more: Data, words: str) -> None:
@@ -93,11 +98,24 @@ def test_an_image_that_cannot_be_is_refused(given: Data, more: Data, words: str)
     assert words in str(found.value) and " Next: " in str(found.value)
 
 
+def test_a_device_class_that_answers_for_the_resource_is_enough() -> None:
+    dra = {"enabled": True, "extended_resource": True}
+    job = smoke_job(typed(dra_driver=dra, device_plugin={"enabled": False}), "n1")
+    assert pod_of(job)["containers"][0]["resources"] == {"limits": {"rebellions.ai/npu": "1"}}
+
+
 def ended(phase: str, code: int, reason: str = "Error") -> Data:
     state = {"terminated": {"exitCode": code, "reason": reason}}
     return {"phase": phase, "containerStatuses": [{"name": "smoke", "state": state}]}
 
 
+def beside(status: Data, **sidecar: Any) -> Data:
+    """The same pod with a sidecar, which the kubelet lists first."""
+    return {**status, "containerStatuses": [{"name": "istio-proxy", "state": sidecar}, *status["containerStatuses"]]}
+
+
+RUNS: Data = {"running": {"startedAt": "2026-11-29T08:00:00Z"}}
+OURS_RUNS: Data = {"phase": "Running", "containerStatuses": [{"name": "smoke", "state": RUNS}]}
 WAITS = {"phase": "Pending", "containerStatuses": [{"name": "smoke", "state": {"waiting": {"reason": "ErrImagePull"}}}]}
 FULL = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient npu"}]
 VERDICTS: dict[str, tuple[Data | None, list[str], bool, list[str]]] = {
@@ -121,6 +139,31 @@ VERDICTS: dict[str, tuple[Data | None, list[str], bool, list[str]]] = {
         ["low on memory"],
     ),
     "still running": ({"phase": "Running"}, ["step 1"], False, ["still runs after 300 s", "step 1", "smoke.timeout"]),
+    "well beside a sidecar that runs on": (
+        beside(ended("Running", 0), **RUNS),
+        ["ok"],
+        True,
+        ["code 0", "istio-proxy has not ended", "ok"],
+    ),
+    "badly beside a sidecar that runs on": (beside(ended("Running", 3), **RUNS), [], False, ["code 3"]),
+    "badly beside a sidecar that ended well": (
+        beside(ended("Failed", 3), terminated={"exitCode": 0}),
+        [],
+        False,
+        ["code 3"],
+    ),
+    "well beside a sidecar that ended badly": (
+        beside(ended("Failed", 0), terminated={"exitCode": 1}),
+        [],
+        True,
+        ["code 0", "istio-proxy ended with code 1"],
+    ),
+    "only a sidecar has ended": (
+        beside(OURS_RUNS, terminated={"exitCode": 0}),
+        [],
+        False,
+        ["still runs after 300 s"],
+    ),
     "no pod": (None, [], False, ["got no pod: FailedCreate: forbidden by a policy", "rbln-system"]),
 }
 
