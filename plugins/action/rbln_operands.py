@@ -116,10 +116,9 @@ class ActionModule(OfTask, Answering):
             smoke_job(inputs, "any")
             _require_smoke_modules()
             self._access(inputs)
-        if inputs["enabled"]:
-            # The driver that the host is about to get; the one that it has is judged with its record.
-            given = task_vars.get("rbln_driver_version")
-            judge_pairs(t.cast(Result, inputs), [str(self._templar.template(given))] if given else [])
+        # The driver that the host is about to get; the one that it has is judged with its record.
+        given = task_vars.get("rbln_driver_version") if inputs["enabled"] else None
+        judge_pairs(t.cast(Result, inputs), [str(self._templar.template(given))] if given else [])
         return _warned({"changed": False}, _unused_login(inputs, task_vars))
 
     def _member(self, args: Result, task_vars: Result) -> Result:
