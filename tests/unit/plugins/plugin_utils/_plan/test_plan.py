@@ -293,7 +293,7 @@ def test_runtimes(raw: dict[str, t.Any], item: dict[str, t.Any], steps: list[str
 
 
 ALLOWED = {"rbln_container_toolkit_runtime_restart": "if_required"}
-RANGES = ["10.96.0.0/12"]
+RANGES = ("10.96.0.0/12",)
 
 
 def asked(*changed: str, no_proxy: t.Sequence[str] = RANGES, problem: str = "") -> Data:
