@@ -170,9 +170,14 @@ class Hunt:
         kubeconfig = {
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
             "clusters": [{"name": "k", "cluster": {"server": "https://" + NOWHERE}}],
-            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-            "users": [{"name": "u", "user": {
-                "token": s["kube_token"], "client-key-data": base64.b64encode(s["kube_key"].encode()).decode()}}],
+            "contexts": [
+                {"name": "c", "context": {"cluster": "k", "user": "u"}},
+                {"name": "half", "context": {"cluster": "k", "user": "h"}},
+            ],
+            "users": [
+                {"name": "u", "user": {"token": s["kube_token"]}},
+                {"name": "h", "user": {"client-key-data": base64.b64encode(s["kube_key"].encode()).decode()}},
+            ],
         }  # fmt: skip
         policy = {
             "apiVersion": "rebellions.ai/v1beta1", "kind": "RBLNClusterPolicy", "metadata": {"name": "p"},

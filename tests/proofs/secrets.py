@@ -70,7 +70,9 @@ def planted(part: Part, hunt: Hunt) -> None:
     for name, variables in refusals(hunt).items():
         hunt.play(name, "site", 2, "holds a name or a password", **{**replace, **variables})
     hunt.play("plan", "plan", 0, "driver_source_with_password", **{**replace, **refusals(hunt)["repository"]})
-    hunt.play("cluster", "site", 2, NOWHERE, **hunt.plant_controller())
+    cluster = hunt.plant_controller()
+    hunt.play("cluster", "site", 2, NOWHERE, **cluster)
+    hunt.play("half", "site", 2, "client-key without client-certificate", **cluster, rbln_kube_context="half")
     url = "http://svc:%s@%s/b?token=%s" % (q("bundle_user"), NOWHERE, s["bundle_query"])
     hunt.play("bundle", book(hunt, "rbln_bundle"), 2, rbln_bundle_url=url, rbln_bundle_sha256="0" * 64)
     pull = {"rbln_pull_url": "https://svc:%s@h/x" % q("pull_user"), "rbln_pull_variables": {"x": s["pull_variable"]}}
