@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import typing as t
 from pathlib import Path
@@ -17,6 +18,10 @@ from .._inputs.cluster import kubeconfig_text, plain
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .login import is_content
+
+# Where Ansible loads the plugin, before it starts a process for each act: each would read this package again.
+with contextlib.suppress(ImportError):
+    importlib.import_module("kubernetes.config")
 
 
 class OfTask:
