@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import typing as t
 from pathlib import Path
@@ -18,10 +17,6 @@ from .._inputs.cluster import kubeconfig_text, plain
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .login import is_content
-
-# Where Ansible loads the plugin, before it starts a process for each act: each would read this package again.
-with contextlib.suppress(ImportError):
-    importlib.import_module("kubernetes.config")
 
 
 class OfTask:
