@@ -201,7 +201,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
         "mount_options": mount_options,
         "initramfs": read_initramfs(host),
         "holds": None if pins is None else holds(pins),
-        "pins": None if pins is None else [pin.to_dict() for pin in pins],
+        "pins": None if pins is None else [pin._asdict() for pin in pins],
         "pciehp": pciehp,
         # A tool that hung once would hang again.
         "tools": read_tools(host, profile, None if smi_probe.state == TIMEOUT else smi_path, opts["smi_timeout"]),

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from .._base.model import NpuError
 from .._host.host import ABSENT, Host
+from .pins import paragraphs
 
 SOURCE_LIST = "/etc/apt/sources.list"
 SOURCE_PARTS = "/etc/apt/sources.list.d"
@@ -77,21 +78,8 @@ def parse_list(text: str, path: str) -> list[Source]:
 def parse_sources(text: str, path: str) -> list[Source]:
     """Enabled entries of a file in the deb822 format, one for each address and suite."""
     found = []
-    fields: dict[str, str] = {}
-    start, last = 0, ""
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.startswith("#"):
-            continue
-        if line.strip():
-            name, colon, value = line.partition(":")
-            if line[0] in " \t" and last:
-                fields[last] += "\n" + line.strip()
-            elif colon:
-                start = start or number
-                last = name.strip().lower()
-                fields[last] = value.strip()
-            continue
-        if fields and fields.get("enabled", "yes").lower() not in NO:
+    for start, fields in paragraphs(text):
+        if fields.get("enabled", "yes").lower() not in NO:
             options = {key: value for key, value in fields.items() if key not in ("types", "uris", "suites")}
             if "architectures" in options:
                 options["arch"] = ",".join(options["architectures"].split())
@@ -101,7 +89,6 @@ def parse_sources(text: str, path: str) -> list[Source]:
                 for uri in fields.get("uris", "").split()
                 for suite in fields.get("suites", "").split()
             ]
-        fields, start, last = {}, 0, ""
     return found
 
 

@@ -46,15 +46,6 @@ class Pin(t.NamedTuple):
     def place(self) -> str:
         return "%s%s" % (self.path, " line %d" % self.line if self.line else "")
 
-    def to_dict(self) -> dict[str, t.Any]:
-        return {
-            "package": self.package,
-            "by": self.by,
-            "path": self.path,
-            "line": self.line,
-            "repository": self.repository,
-        }
-
 
 class Option(t.NamedTuple):
     """One option of an ini file; a value may have several lines."""
@@ -121,26 +112,37 @@ def toml_locks(text: str, path: str) -> list[Pin]:
     return found
 
 
+def paragraphs(text: str) -> t.Iterator[tuple[int, dict[str, str]]]:
+    """(first line, fields) of each paragraph of a file of apt: names in lower case, lines of a value as they are.
+
+    Unlike the control files of packages, these have comments, and what is no field is passed over.
+    """
+    fields: dict[str, str] = {}
+    start, last = 0, ""
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.startswith("#"):
+            continue
+        if line.strip():
+            name, colon, value = line.partition(":")
+            if line[0] in " \t" and last:
+                fields[last] += "\n" + line.strip()
+            elif colon:
+                start = start or number
+                last = name.strip().lower()
+                fields[last] = value.strip()
+            continue
+        if fields:
+            yield start, fields
+        fields, start, last = {}, 0, ""
+
+
 def preferences(text: str, path: str) -> list[Pin]:
     """Packages that a file of apt_preferences(5) forbids, or keeps at a version.
 
     `repository` is what the pin names where it is not for every version.
     """
     found = []
-    fields: dict[str, str] = {}
-    start, last = 0, ""
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.lstrip().startswith("#"):
-            continue
-        if line.strip():
-            name, _colon, value = line.partition(":")
-            if line[0] in " \t" and last:
-                fields[last] += " " + line.strip()
-            else:
-                start = start or number
-                last = name.strip().lower()
-                fields[last] = value.strip()
-            continue
+    for start, fields in paragraphs(text):
         priority = re.match(r"^[+-]?[0-9]+", fields.get("pin-priority", ""))
         level = int(priority.group()) if priority else 0
         pin = " ".join(fields.get("pin", "").split())
@@ -149,7 +151,6 @@ def preferences(text: str, path: str) -> list[Pin]:
         if level < 0 or chosen:
             some = "" if chosen or pin.lower() in ("release *", "version *", "origin *") else pin
             found += [Pin(word, PREFERENCES, path, start, some) for word in fields.get("package", "").split()]
-        fields, start, last = {}, 0, ""
     return found
 
 
