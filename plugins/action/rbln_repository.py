@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.repository import ARGUMENTS
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -27,17 +26,10 @@ class ActionModule(Answering):
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
             if is_file(args["key"]):
-                args["key"] = self._file(args["key"])
+                args["key"] = self._beside(args["key"])
             args["key"] = signing_key(args["key"], args["fingerprint"], args["timeout"], args["ca_path"])
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
         result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars))
         return result
-
-    def _file(self, path: str) -> str:
-        """Found as any task finds a file: beside the role, then beside the playbook."""
-        try:
-            return str(self._find_needle("files", path))
-        except AnsibleError:
-            return path

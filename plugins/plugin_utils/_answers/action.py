@@ -50,6 +50,13 @@ class Answering(ActionBase):
     def _host_name(task_vars: Result | None) -> str:
         return str((task_vars or {}).get("inventory_hostname") or "The host")
 
+    def _beside(self, path: str) -> str:
+        """A file where any task finds one: beside the role, then beside the playbook. Else the path as it is."""
+        try:
+            return str(self._find_needle("files", path))
+        except AnsibleError:
+            return path
+
     def _execute_module(
         self,
         module_name: str | None = None,

@@ -25,7 +25,7 @@ class OfTask:
     _task: t.Any
     _loader: t.Any
     _compute_environment_string: t.Any
-    _find_needle: t.Any
+    _beside: t.Any
 
     @contextlib.contextmanager
     def _environment(self) -> t.Iterator[None]:
@@ -53,10 +53,7 @@ class OfTask:
         whole = os.path.expanduser(path)
         if not path or os.path.isabs(whole) or os.path.exists(whole):
             return path
-        try:
-            return str(self._find_needle("files", whole))
-        except AnsibleError:
-            return path
+        return str(self._beside(whole))
 
     def _decrypted(self, path: str) -> str:
         """The text of a file that Ansible Vault has encrypted."""
