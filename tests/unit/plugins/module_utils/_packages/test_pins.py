@@ -94,6 +94,11 @@ def test_the_lists_of_yum_and_dnf_are_one_file_and_counted_once(tmp_path: Path) 
         ("Package: gcc\nPin: version 12*\nPin-Priority: 100\n", []),
         ("Explanation: a\n b\nPackage: snapd\nPin: release a=*\nPin-Priority: -10\n", [("snapd", 1, "release a=*")]),
         ("Package: gcc\nPin: version 12\nPin-Priority:\n", []),
+        (
+            "# Package: not-this\nPackage: gcc\n# g++: the same\n dkms\n#Pin: version 1\nPin: version 12\n"
+            "Pin-Priority: 1001\n",
+            [("dkms", 2, ""), ("gcc", 2, "")],
+        ),
     ],
 )
 def test_pins_of_apt(tmp_path: Path, text: str, expected: list[tuple[str, int, str]]) -> None:

@@ -246,6 +246,9 @@ def test_addresses_and_suites_in_one_spelling() -> None:
 def test_lines_that_are_no_source() -> None:
     assert parse_list("deb\ndebx a b c\ncdrom\n\ndeb cdrom:[Debian\n", "/x") == []
     assert parse_sources("Types: deb\n\nno field\n", "/x") == []
+    text = "# Enabled: no\nTypes: deb\n#URIs: https://b\nURIs: https://a\nSuites: s\nSigned-By:\n /a\n# /b: old\n /c\n"
+    (found,) = parse_sources(text, "/x")
+    assert (found.line, found.uri, found.options) == (2, "https://a", {"signed-by": "\n/a\n/c"})
     (found,) = parse_list("deb [arch=amd64] cdrom:[Debian_12]/ bookworm main", "/x")
     assert (found.uri, found.suite) == ("cdrom:[Debian_12]/", "bookworm")
 
