@@ -18,8 +18,6 @@ BY_HAND = (
     f"{ours('container_toolkit_runtime_config_file')}, {ours('container_toolkit_runtime_dropin_dir')} and "
     f"{ours('container_toolkit_runtime_socket')}."
 )
-
-
 # Flavors whose unit runs the agent and the kubelet too.
 ONE_UNIT = ("k3s", "rke2", "k0s")
 

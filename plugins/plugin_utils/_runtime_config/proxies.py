@@ -24,6 +24,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.systemd impor
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import proxy_files
 
 from .._objects.names import SHORT
+from .._plan.toolkit import ONE_UNIT
 from .edit import MARK, FileEdit, Files, RuntimeEdit, source
 
 HEAD = MARK + "proxies of this unit. Removed by state=absent.\n"
@@ -33,10 +34,9 @@ _WORD = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|((?:\\.|[^\s\"'\
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?(\w+)=(.*)$", re.MULTILINE)
 # What takes its proxies from elsewhere, and from where.
 ELSEWHERE = {"microk8s": "/var/snap/microk8s/current/args/containerd-env"}
-# Their unit runs the agent and the kubelet too. They give containerd alone what has this prefix, without it, so the
-# way to the API server stays as it is.
+# Where one unit runs the agent and the kubelet too, containerd alone gets what has this prefix, without it, so the way
+# to the API server stays as it is.
 PREFIX = "CONTAINERD_"
-PREFIXED = ("k3s", "rke2", "k0s")
 
 
 def unit_of(runtime: t.Mapping[str, t.Any]) -> str:
@@ -130,7 +130,7 @@ def plan_proxies(
         raise NpuError(
             "%s does not take its proxies from systemd." % edit.flavor, "Set them in %s, and run without." % place
         )
-    prefix = PREFIX if edit.flavor in PREFIXED else ""
+    prefix = PREFIX if edit.flavor in ONE_UNIT else ""
 
     def others(name: str) -> list[str]:
         """Their values of a variable, the one that wins first."""
