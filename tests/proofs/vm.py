@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the layer `vm` has no time for.
 
-Power lost at every part of a change, loading that hangs, secure boot up to the enrolment at the console, and a node.
+Power lost at every part of a change, loading that hangs, a module that is held, secure boot up to the enrolment at the
+console, and a node.
 One virtual machine runs at a time. The sample loses power once.
 """
 
@@ -129,11 +130,57 @@ def rolled_back(part: Part, server: Server) -> None:
         )
 
 
+# Open files that no process has: they are on their way through a socket.
+UNSEEN = """
+import os, socket, time
+one, other = socket.socketpair()
+files = [os.open(path, os.O_RDONLY) for path in ("/dev/rbln0", "/dev/rsd0")]
+socket.send_fds(one, [b"x"], files)
+for file in files:
+    os.close(file)
+print("held", flush=True)
+time.sleep(3600)
+"""
+
+
+def held(part: Part, server: Server) -> None:
+    """I05: what holds the module without being seen refuses the change; a module in use goes by a reboot."""
+    server.put(NEW)
+    second = server.vm.kernels()[1]
+    boot = server.vm.boot_id()
+    with part.case("references that no process explains refuse before anything is stopped"):
+        server.vm.exec(["tee", "/root/unseen.py"], stdin=UNSEEN)
+        server.sh(
+            "systemd-run --unit npu-unseen python3 /root/unseen.py;"
+            " until journalctl -u npu-unseen | grep -q held; do sleep 1; done"
+        )
+        daemon = server.sh("systemctl show -p MainPID rbln-smd")
+        refused = server.role(unpacked(OLD, rbln_driver_in_use="stop"))
+        message = refused.failed(server.name)[-1].msg
+        assert "references without an open handle" in message and "nothing was changed" in message, message
+        assert server.sh("systemctl show -p MainPID rbln-smd") == daemon
+        server.sh("systemctl stop npu-unseen; rm /root/unseen.py")
+    with part.case("a module in use goes by a reboot, into another kernel"):
+        server.fault("busy")
+        server.next_boot(second)
+        run = server.play("site", unpacked(OLD, rbln_driver_reboot="if_required"), "--tags", "driver").good(
+            [server.name]
+        )
+        outcomes = [result.data["outcome"] for result in run.of(CHANGE)]
+        assert outcomes == ["reboot_required", "upgraded"], outcomes
+        assert server.vm.boot_id() != boot and server.vm.kernel() == second
+        pools = [result.data["add_group"] for result in run.of("Put the host into its pool")]
+        assert len(set(pools)) == 2 and pools[-1].endswith(second.translate(str.maketrans(".-", "__"))), pools
+        server.works(OLD)
+        server.role(unpacked(OLD)).unchanged([server.name])
+
+
 PLAIN: dict[str, t.Callable[[Part, Server], None]] = {
     "power": power,
     "rolled_back": rolled_back,
     "hanging": hanging,
     "always": always,
+    "held": held,
 }
 
 

@@ -114,49 +114,8 @@ def test_firmware_that_differs_is_told_and_flashed_while_the_module_is_unloaded(
     server.fault("fw-ver", "-")
 
 
-# Open files that no process has: they are on their way through a socket.
-UNSEEN = """
-import os, socket, time
-one, other = socket.socketpair()
-files = [os.open(path, os.O_RDONLY) for path in ("/dev/rbln0", "/dev/rsd0")]
-socket.send_fds(one, [b"x"], files)
-for file in files:
-    os.close(file)
-print("held", flush=True)
-time.sleep(3600)
-"""
-
-
-def test_a_module_in_use_goes_by_a_reboot_into_another_kernel(server: Server) -> None:
-    """I05: what holds the module without being seen refuses the change before anything is stopped."""
-    server.put(NEW)
-    first, second = server.vm.kernels()
-    boot = server.vm.boot_id()
-    server.vm.exec(["tee", "/root/unseen.py"], stdin=UNSEEN)
-    server.sh(
-        "systemd-run --unit npu-unseen python3 /root/unseen.py;"
-        " until journalctl -u npu-unseen | grep -q held; do sleep 1; done"
-    )
-    daemon = server.sh("systemctl show -p MainPID rbln-smd")
-    refused = server.role(unpacked(OLD, rbln_driver_in_use="stop"))
-    message = refused.failed(server.name)[-1].msg
-    assert "references without an open handle" in message and "nothing was changed" in message, message
-    assert server.sh("systemctl show -p MainPID rbln-smd") == daemon
-    server.sh("systemctl stop npu-unseen; rm /root/unseen.py")
-    server.fault("busy")
-    server.next_boot(second)
-    run = server.play("site", unpacked(OLD, rbln_driver_reboot="if_required"), "--tags", "driver").good([server.name])
-    outcomes = [result.data["outcome"] for result in run.of(CHANGE)]
-    assert outcomes == ["reboot_required", "upgraded"], outcomes
-    assert server.vm.boot_id() != boot and server.vm.kernel() == second
-    pools = [result.data["add_group"] for result in run.of("Put the host into its pool")]
-    assert len(set(pools)) == 2 and pools[-1].endswith(second.translate(str.maketrans(".-", "__"))), pools
-    server.works(OLD)
-    server.role(unpacked(OLD)).unchanged([server.name])
-
-
 def test_remove_leaves_nothing(server: Server) -> None:
-    server.put(OLD)
+    server.put(NEW)
     server.play("remove", debian("")).good([server.name])
     real, state = server.real(), server.seen()
     assert real["dkms"] == [] and real["bound"] == [] and real["opens"] == {} and real["majors"] == [], real
