@@ -38,7 +38,7 @@ def environment(venv: Path = VENV, **more: str) -> dict[str, str]:
         ANSIBLE_NOCOLOR="1",
         PIP_CACHE_DIR=str(CACHE / "pip"),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
-        PYTHONDONTWRITEBYTECODE="1",
+        PYTHONPYCACHEPREFIX=str(WORK / "pycache"),
         LC_ALL="C.UTF-8",
     )
     return {**env, **more}

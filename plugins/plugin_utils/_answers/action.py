@@ -12,6 +12,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from . import bytecode  # noqa: F401
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .text import clean_output
 
