@@ -5,6 +5,7 @@
 Counts are gates. CPU seconds are aims: they are reported and never a reason to fail, except for the cluster's unchanged
 pass on a machine that is not busy.
 
+    python -m tests.bench --counts        counts alone, as in `make test`: other work beside them does no harm
     python -m tests.bench                 one round, the naive role on three hosts
     python -m tests.bench --rounds 5      contenders interleaved, medians with least and most
 
@@ -192,6 +193,7 @@ def main(words: t.Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab"
     )
+    parser.add_argument("--counts", action="store_true", help="only what repeats exactly, beside other work")
     args = parser.parse_args(words)
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -208,12 +210,17 @@ def main(words: t.Sequence[str] | None = None) -> int:
             return closed(report, began)
         cdi(report, max(args.rounds, 3))
         hosts.start()
-        prepare()
-        cluster(report, args.rounds)
-        first_and_second(report, hosts, args.rounds)
+        prepare(others=not args.counts)
+        if args.counts:
+            ours(hosts, NAMES[:1])
+        else:
+            cluster(report, args.rounds)
+            first_and_second(report, hosts, args.rounds)
         count_unchanged(report, hosts)
         count_requests(report, hosts)
-        compare(report, hosts, args.rounds, args.naive_hosts or (QUICK_NAIVE_HOSTS if args.rounds == 1 else len(NAMES)))
+        if not args.counts:
+            few = QUICK_NAIVE_HOSTS if args.rounds == 1 else len(NAMES)
+            compare(report, hosts, args.rounds, args.naive_hosts or few)
     except (BenchError, LabError) as exc:
         report.gate(False, str(exc))
     finally:

@@ -409,6 +409,13 @@ def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
         patch("node", lost, "Unknown")
         for pod in site.server.get("-n", NAMESPACE, "pods", "--field-selector", "spec.nodeName=" + lost)["items"]:
             patch("pod", pod["metadata"]["name"], "False")
+
+        def unavailable() -> t.Any:
+            """What the controller itself knows of the lost pod; before, it would replace that of the other node."""
+            status = site.server.get("-n", NAMESPACE, "daemonset", "rbln-device-plugin")["status"]
+            return status.get("numberUnavailable")
+
+        until(20, "the controller to miss the pod", unavailable)
         try:
             given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": 12}
             result = site.act("run", ["a"], **given)

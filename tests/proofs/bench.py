@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`make proof-bench`: the benchmark with five interleaved rounds on ten hosts.
 
-SAMPLE=1 makes it one round, as in `make test`.
+SAMPLE=1 makes it one round.
 """
 
 from __future__ import annotations

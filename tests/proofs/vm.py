@@ -4,7 +4,7 @@
 
 Power lost at every part of a change, loading that hangs, a module that is held, secure boot up to the enrolment at the
 console, and a node.
-One virtual machine runs at a time. The sample loses power once.
+One virtual machine runs at a time. The sample loses power once, and removes the driver.
 """
 
 from __future__ import annotations
@@ -39,6 +39,27 @@ MOMENTS = {
 SAMPLED = "the driver is validated"
 
 
+def removed(part: Part, server: Server) -> None:
+    with part.case("removal leaves nothing"):
+        server.play("remove", debian("")).good([server.name])
+        real, state = server.real(), server.seen()
+        assert real["dkms"] == [] and real["bound"] == [] and real["opens"] == {} and real["majors"] == [], real
+        assert all(
+            module == {"version": "", "srcversion": "", "vermagic": ""} for module in real["modules"].values()
+        ), real["modules"]
+        assert (state["packages"], state["broken"], state["holds"], state["loaded"], state["state"]) == (
+            {},
+            [],
+            [],
+            None,
+            None,
+        ), state
+        trees = "/lib/modules /usr/src /var/lib /etc /usr/lib/systemd /usr/lib/udev /run/cdi /run/rbln"
+        left = server.sh("find %s \\( -iname '*rebellions*' -o -iname '*rbln*' \\) 2>/dev/null || :" % trees)
+        assert set(left.split()) <= {"/etc/dkms/rebellions.conf"}, left
+        assert server.vm.exec(["test", "-e", STATE_DIR], check=False).returncode == 1
+
+
 def power(part: Part, server: Server) -> None:
     """From one version to the other and back.
 
@@ -70,6 +91,7 @@ def power(part: Part, server: Server) -> None:
             told.append("%s: %s, boot %.0f s" % (moment, step, seconds))
             wanted = NEW if wanted == OLD else OLD
     part.note = "; ".join(told)
+    removed(part, server)
 
 
 def hanging(part: Part, server: Server) -> None:
@@ -175,12 +197,29 @@ def held(part: Part, server: Server) -> None:
         server.role(unpacked(OLD)).unchanged([server.name])
 
 
+def firmware(part: Part, server: Server) -> None:
+    with part.case("firmware that differs is told, and flashed while the module is unloaded"):
+        server.put(NEW)
+        server.fault("fw-ver", OLD)
+        server.sh("rm -rf /var/lib/npu-lab/cards /etc/modprobe.d/npu-lab-fw.conf")
+        server.sh("systemctl stop rbln-smd; modprobe -r rebellions; modprobe rebellions; systemctl start rbln-smd")
+        assert server.real()["firmware"] == [OLD, OLD]
+        here = server.vm.kernel()
+        run = server.good(debian(NEW, rbln_driver_firmware="flash", rbln_driver_headers="ignore"))
+        change = run.one(CHANGE, server.name).data
+        assert [card["ok"] for card in change["firmware"]] == [True, True], change["firmware"]
+        real = server.real()
+        assert real["firmware"] == [NEW, NEW] and real["loaded"] == real["modules"][here]["srcversion"], real
+        server.fault("fw-ver", "-")
+
+
 PLAIN: dict[str, t.Callable[[Part, Server], None]] = {
     "power": power,
     "rolled_back": rolled_back,
     "hanging": hanging,
     "always": always,
     "held": held,
+    "firmware": firmware,
 }
 
 

@@ -152,7 +152,7 @@ LAYERS = (
     _build("kube", 600, "kube", "images", "kwok", "npu-operands"),
     _integration(
         "nodes",
-        900,
+        1150,
         "site site_nodes privileges site_repair site_undo",
         uses=("lab",),
         holds=("cluster",),
@@ -160,7 +160,7 @@ LAYERS = (
     ),
     Layer(
         "vm",
-        1200,
+        950,
         "tests",
         (Step((PY, "-m", "pytest", *WORDY, "--durations=0", "--durations-min=1", "tests/vm")),),
         root=True,
@@ -169,14 +169,14 @@ LAYERS = (
     ),
     _integration(
         "hosts",
-        1150,
+        1350,
         "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
     Layer(
         "molecule",
-        550,
+        600,
         "hosts",
         (Step((PY, "-m", "tests.tools.molecule_all")),),
         root=True,
@@ -186,14 +186,14 @@ LAYERS = (
     ),
     _integration(
         "api",
-        400,
+        800,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile label_policy "
         "operands_play repository_signatures runtime_config_play signatures_play",
         after=LAB,
     ),
     Layer(
         "sanity",
-        250,
+        290,
         "tests",
         (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),),
         uses=("stage",),
@@ -201,7 +201,7 @@ LAYERS = (
     ),
     Layer(
         "test-unit",
-        250,
+        350,
         "tests",
         (
             Step((PY, "-m", "tests.tools.floor")),
@@ -212,28 +212,37 @@ LAYERS = (
     ),
     Layer(
         "units",
-        150,
+        120,
         "tests",
         (Step((PY, "-m", "tests.tools.ansible_test", "units")),),
         uses=("stage",),
         holds=("ansible-test",),
     ),
-    Layer("lint", 80, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
-    Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
+    Layer("lint", 60, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
+    Layer("docs", 40, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
     _sample("walk", 240, uses=("lab",), holds=("cluster",), after=LAB),
-    _sample("driver", 300, uses=("lab",), after=("build/hosts",)),
-    _sample("faults", 250, uses=("lab",), after=("build/hosts",)),
-    _sample("versions", 200, uses=("lab",), after=("build/hosts",)),
+    _sample("driver", 200, uses=("lab",), after=("build/hosts",)),
+    _sample("faults", 200, uses=("lab",), after=("build/hosts",)),
+    _sample("versions", 120, uses=("lab",), after=("build/hosts",)),
     # Other hosts of the lab would go down with the demo, which stages the checkout again.
     _sample("demo", 420, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
     # Two emulated machines at a time would each take twice as long.
-    _sample("vm", 350, holds=("emulator",), after=VM),
+    _sample("vm", 650, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
     _sample("dnf", 120),
-    _sample("attack", 100, uses=("stage",)),
-    _sample("secrets", 260, uses=("lab",), after=("build/hosts",)),
+    _sample("attack", 80, uses=("stage",)),
+    _sample("secrets", 200, uses=("lab",), after=("build/hosts",)),
+    Layer(
+        "bench",
+        200,
+        "gates",
+        (Step((PY, "-m", "tests.bench", "--counts")),),
+        root=True,
+        uses=("lab",),
+        after=("build/hosts",),
+    ),
     # It measures.
-    Layer("bench", 250, "gates", (Step((PY, "-m", "tests.bench")),), root=True, holds=("machine",), after=LAB),
+    _sample("bench", 250, holds=("machine",), after=LAB),
 )
 
 

@@ -1,14 +1,14 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A driver's life on a machine with kernels of its own, from nothing to nothing.
+"""A driver's life on a machine with kernels of its own, from nothing to the kernel that boots next.
 
 The tests run in this order, and each continues where the last one ended. Tests on system containers prove that a change
-is refused while a device is in use.
+is refused while a device is in use; `make proof-vm` proves the rest of a life.
 """
 
 from __future__ import annotations
 
-from tests.integration._driver import NEW, OLD, STATE_DIR
+from tests.integration._driver import NEW, OLD
 from tests.vm._server import CHANGE, Server, debian, unpacked
 
 UNIT = """[Service]
@@ -97,39 +97,3 @@ def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> Non
     assert server.sh("cat /sys/module/rebellions/refcnt; systemctl show -p MainPID rbln-smd") == before
     server.role(debian(NEW, **held)).unchanged([server.name])
     server.sh("grub-editenv /boot/grub/grubenv unset next_entry")
-
-
-def test_firmware_that_differs_is_told_and_flashed_while_the_module_is_unloaded(server: Server) -> None:
-    server.put(NEW)
-    server.fault("fw-ver", OLD)
-    server.sh("rm -rf /var/lib/npu-lab/cards /etc/modprobe.d/npu-lab-fw.conf")
-    server.sh("systemctl stop rbln-smd; modprobe -r rebellions; modprobe rebellions; systemctl start rbln-smd")
-    assert server.real()["firmware"] == [OLD, OLD]
-    here = server.vm.kernel()
-    run = server.good(debian(NEW, rbln_driver_firmware="flash", rbln_driver_headers="ignore"))
-    change = run.one(CHANGE, server.name).data
-    assert [card["ok"] for card in change["firmware"]] == [True, True], change["firmware"]
-    real = server.real()
-    assert real["firmware"] == [NEW, NEW] and real["loaded"] == real["modules"][here]["srcversion"], real
-    server.fault("fw-ver", "-")
-
-
-def test_remove_leaves_nothing(server: Server) -> None:
-    server.put(NEW)
-    server.play("remove", debian("")).good([server.name])
-    real, state = server.real(), server.seen()
-    assert real["dkms"] == [] and real["bound"] == [] and real["opens"] == {} and real["majors"] == [], real
-    assert all(module == {"version": "", "srcversion": "", "vermagic": ""} for module in real["modules"].values()), (
-        real["modules"]
-    )
-    assert (state["packages"], state["broken"], state["holds"], state["loaded"], state["state"]) == (
-        {},
-        [],
-        [],
-        None,
-        None,
-    ), state
-    trees = "/lib/modules /usr/src /var/lib /etc /usr/lib/systemd /usr/lib/udev /run/cdi /run/rbln"
-    left = server.sh("find %s \\( -iname '*rebellions*' -o -iname '*rbln*' \\) 2>/dev/null || :" % trees)
-    assert set(left.split()) <= {"/etc/dkms/rebellions.conf"}, left
-    assert server.vm.exec(["test", "-e", STATE_DIR], check=False).returncode == 1
