@@ -12,9 +12,11 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from . import bytecode  # noqa: F401
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
+from .bytecode import before_ansible
 from .text import clean_output
+
+before_ansible()
 
 # Characters of one output. The largest is that of a few configuration files of 16 MiB each.
 OUTPUT = 64 * 1024 * 1024

@@ -16,6 +16,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from types import ModuleType
 
+from ansible.utils.collection_loader import AnsibleCollectionConfig
+
 PLUGINS = __name__.partition(".plugin_utils.")[0]
 ROOMS = (PLUGINS + ".module_utils._", PLUGINS + ".plugin_utils._")
 
@@ -36,4 +38,8 @@ class RoomFinder(MetaPathFinder):
         return next((spec for spec in found if spec), None)
 
 
-sys.meta_path.insert(0, RoomFinder())
+def before_ansible() -> None:
+    """Let rooms be found in front of Ansible's finder, where there is one."""
+    theirs = AnsibleCollectionConfig.collection_finder
+    if theirs in sys.meta_path and not any(isinstance(finder, RoomFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(sys.meta_path.index(theirs), RoomFinder())
