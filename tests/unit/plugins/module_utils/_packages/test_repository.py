@@ -20,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_sourc
     parse_sources,
     read_sources,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys import certificates
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.repository import Placed, Wanted, place
