@@ -25,7 +25,8 @@ WRITER = "rebellions.npu.rbln_config_write"
 DETECT = "rebellions.npu.rbln_runtime_detect"
 NAMES = ["selected", "containerd", "docker", "cri-o", "podman"]
 ARGUMENT_SPEC = {
-    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state": {"type": "str", "choices": ["present", "absent", "rolled_back"], "default": "present"},
+    "files": {"type": "list", "elements": "path"},
     "runtimes": {"type": "dict"},
     "runtime": {"type": "list", "elements": "str", "choices": NAMES, "default": ["selected"]},
     "spec_dirs": {"type": "list", "elements": "path", "default": ["/var/run/cdi"]},
@@ -51,6 +52,8 @@ class ActionModule(Answering):
             for directory in args["spec_dirs"]:
                 if not directory.startswith("/"):
                     raise NpuError("spec_dirs has %r." % directory, "Give absolute paths.")
+            if (args["state"] == "rolled_back") != (args["files"] is not None):
+                raise NpuError("files and state=rolled_back belong together.", "Give both, or neither.")
             detected = args["runtimes"] or self._detect(args)
             # Removal takes all that is ours.
             args["configure"] = args["configure"] or (
@@ -114,7 +117,7 @@ class ActionModule(Answering):
             raise NpuError("Proxies are to be configured, and there is no http_proxy or https_proxy.", "Give one.")
         served = [runtime for runtime in chosen if proxies.unit_of(runtime)]
         units = {proxies.unit_of(runtime): self._unit_files(proxies.unit_of(runtime), args) for runtime in served}
-        paths = [RECORD, *(path for unit, own in units.items() for path in [*own, *proxies.own_files(unit)])]
+        paths = [RECORD, *(path for unit, own in units.items() for path in [*own, *_ours(unit)])]
         answer = self._read(list(dict.fromkeys(paths)), args)
         files = runtime_set.sources(answer["files"])
         units = {unit: proxies.in_effect(files, own) for unit, own in units.items()}
@@ -148,12 +151,13 @@ class ActionModule(Answering):
         answer = self._read(runtime_set.paths_of(detected.get("runtimes") or []), args)
         files = runtime_set.sources(answer["files"], lenient=True)
         record = read_record(files.get(RECORD) or Source(RECORD))
-        more = [path for path in record["files"] if path not in files]
+        more = [path for path in [*record["files"], *_formers(record)] if path not in files]
         if more:
             files.update(runtime_set.sources(self._read(more, args)["files"]))
         kinds = args["configure"]
         chosen = runtime_set.noted(record, detected, args["runtime"], kinds)
-        return self._finish(chosen, chosen, runtime_set.absent(chosen, files, record, kinds), answer, args)
+        found = runtime_set.absent(chosen, files, record, kinds, args["files"])
+        return self._finish(chosen, chosen, found, answer, args)
 
     def _finish(
         self,
@@ -183,6 +187,16 @@ class ActionModule(Answering):
         result["restart_units"] = list(dict.fromkeys(units))
         result["restart_required"] = any(_pending(edit) for edit in found.edits)
         return result
+
+
+def _ours(unit: str) -> list[str]:
+    conf, variables = proxies.own_files(unit)
+    return [conf, variables, variables + proxies.FORMER]
+
+
+def _formers(record: t.Mapping[str, t.Any]) -> list[str]:
+    """Where a file of variables in the record has its former text."""
+    return [path + proxies.FORMER for path in record["files"] if path.endswith(".env")]
 
 
 def _quoted(part: str) -> str:

@@ -38,9 +38,15 @@ options:
       - V(absent) removes exactly what V(present) added, by the record in
         F(/var/lib/rebellions-npu/runtime-config.json). A file that was not changed since then is restored byte for
         byte; from other files only the added keys are removed.
+      - V(rolled_back) undoes in O(files) what was written last, and leaves what was written before. It is for a runtime
+        that does not start with the new configuration.
     type: str
-    choices: [present, absent]
+    choices: [present, absent, rolled_back]
     default: present
+  files:
+    description: With O(state=rolled_back), the files to roll back, as RV(files) of the task that wrote them.
+    type: list
+    elements: path
   runtimes:
     description:
       - The value of C(ansible_facts.rbln_runtimes) as M(rebellions.npu.rbln_runtime_detect) or

@@ -66,8 +66,12 @@ options:
     description: Directory of the CDI specification, which the runtimes must therefore read.
     type: path
     default: /var/run/cdi
+  ask:
+    description: Whether to ask the running process of each selected runtime over its socket.
+    type: bool
+    default: false
   timeout:
-    description: Seconds that each command may take.
+    description: Seconds that each command, and each answer over a socket, may take.
     type: float
     default: 10.0
 extends_documentation_fragment:
@@ -213,6 +217,11 @@ ansible_facts:
               description: Whether the running process is older than its configuration; null when that is not known.
               returned: success
               type: bool
+            answers:
+              description: Whether the process answers over its socket, containerd with its CRI plugin; null where that
+                cannot be expected.
+              returned: with O(ask), for a selected runtime
+              type: bool
             cri_enabled:
               description: Whether the kubelet could use it; null when that is not known or does not apply.
               returned: success
@@ -286,6 +295,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import NAMES, RuntimeOptions
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import detect_runtimes
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import answers
 
 
 def main() -> None:
@@ -299,6 +309,7 @@ def main() -> None:
             "runtime_socket": {"type": "str", "default": ""},
             "runtime_unit": {"type": "str", "default": ""},
             "spec_dir": {"type": "path", "default": "/var/run/cdi"},
+            "ask": {"type": "bool", "default": False},
             "timeout": {"type": "float", "default": 10.0},
         },
         supports_check_mode=True,
@@ -321,7 +332,12 @@ def main() -> None:
         )
     except NpuError as exc:
         module.fail_json(msg=str(exc))
-    module.exit_json(changed=False, ansible_facts={"rbln_runtimes": detect_runtimes(Host(params["root"]), options)})
+    host = Host(params["root"])
+    found = detect_runtimes(host, options)
+    for runtime in found["runtimes"] if params["ask"] else []:
+        if runtime["selected"]:
+            runtime["answers"] = answers(host, runtime, params["timeout"])
+    module.exit_json(changed=False, ansible_facts={"rbln_runtimes": found})
 
 
 if __name__ == "__main__":

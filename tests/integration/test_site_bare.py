@@ -336,6 +336,18 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     assert did == [order[0], order[2]], did
     assert "hunted-word" not in run.out + run.err
     play(book, other).unchanged([E])
+    # Values with which the runtime does not start: those of the run before are back, and it runs with them.
+    folder = "/etc/systemd/system/containerd.service.d/"
+    guard = "[Service]\nExecStartPre=/bin/sh -c '! grep ours:4 %szz-rbln-proxy.env'\n" % folder
+    bare.lab.exec(E, "printf \"%s\" >%sguard.conf" % (guard.replace("\n", "\\n"), folder))
+    bad = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:4"})
+    run = play(book, bad)
+    assert run.code == 2 and "containerd did not start, or did not answer, within" in run.failed()[-1].msg
+    assert "What this run wrote is rolled back" in run.failed()[-1].msg and "hunted-word" not in run.out + run.err
+    assert bare.lab.exec(E, "cat %szz-rbln-proxy.env" % folder).stdout.count("hunted-word@ours:3") == 2
+    assert bare.lab.exec(E, "ls %s*.former || :; systemctl is-active containerd" % folder).stdout == "active\n"
+    bare.lab.exec(E, "rm %sguard.conf; systemctl daemon-reload" % folder)
+    play(book, other).unchanged([E])
 
 
 def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:

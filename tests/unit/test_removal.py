@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt import Apt
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.modules import rbln_host_tool
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.discovery import FILE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     PROGRAM,
     entries,
@@ -49,12 +50,27 @@ def test_the_playbook_refuses_first_and_takes_the_bundle_last() -> None:
     hosts = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Hosts"))
     order = [
         (task[BUILTIN + "import_role"]["name"].split(".")[-1], task[BUILTIN + "import_role"]["tasks_from"])
-        for task in hosts["tasks"][:-1]
+        for task in hosts["tasks"]
+        if BUILTIN + "import_role" in task
     ]
     assert order == [
         ("rbln_driver", "absent_look.yml"), ("rbln_container_toolkit", "absent.yml"), ("rbln_driver", "absent.yml"),
         ("rbln_bundle", "absent.yml"),
     ]  # fmt: skip
+
+
+def test_what_feature_discovery_wrote_goes_with_it() -> None:
+    """intel-device-plugins-for-kubernetes 1181: nobody else takes away the labels of a file that stays."""
+    hosts = next(play for play in load(ROOT / "playbooks" / "remove.yml") if play["name"].endswith("Hosts"))
+    task = next(task for task in hosts["tasks"] if "feature discovery" in task["name"])
+    specs = load(ROOT / "roles" / "rbln_operands" / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    usual = specs["rbln_operands_feature_discovery"]["options"]["features_dir"]["default"]
+    directory = jinja2.Template(task["vars"]["__rbln_features_dir"].strip())
+    path = task[BUILTIN + "file"]["path"].replace("{{ __rbln_features_dir }}", "%s")
+    assert task[BUILTIN + "file"]["state"] == "absent" and path == "%s/" + FILE
+    for given, found in (({}, usual), ({"features_dir": "/opt/features.d"}, "/opt/features.d"), (None, usual)):
+        assert directory.render(rbln_operands_feature_discovery=given) == found
+    assert directory.render() == usual
 
 
 def test_the_role_refuses_first_and_takes_keys_and_files_after_the_driver() -> None:

@@ -209,17 +209,17 @@ def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    "acts, config, proxied, kinds, units",
+    "acts, config, proxied, files, units",
     [
-        (["proxies"], None, ["p"], "['proxies']", None),
-        (["proxies", "runtime"], [], ["p"], "['proxies']", ["docker", "containerd"]),
-        (["proxies", "runtime"], ["c"], ["p"], "['cdi', 'proxies']", ["docker", "containerd"]),
-        (["runtime"], ["c"], ["left by a run before"], "['cdi']", ["docker"]),
+        (["proxies"], None, ["p"], "['p']", None),
+        (["proxies", "runtime"], [], ["p"], "['p']", ["docker", "containerd"]),
+        (["proxies", "runtime"], ["c"], ["p"], "['c', 'p']", ["docker", "containerd"]),
+        (["runtime"], ["c"], ["left by a run before"], "['c']", ["docker"]),
         (["runtime"], [], None, "[]", ["docker"]),
     ],
 )
 def test_a_failed_restart_undoes_only_what_the_acts_wrote(
-    acts: list[str], config: list[str] | None, proxied: list[str] | None, kinds: str, units: list[str] | None
+    acts: list[str], config: list[str] | None, proxied: list[str] | None, files: str, units: list[str] | None
 ) -> None:
     """One restart serves both acts."""
     role = ROOT / "roles" / "rbln_container_toolkit"
@@ -233,9 +233,11 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     environment = jinja2.Environment(autoescape=False, undefined=jinja2.StrictUndefined)
     environment.filters["union"] = lambda one, two: [*one, *(item for item in two if item not in one)]
     written = load(role / "vars" / "main.yml")["__rbln_container_toolkit_written"]
-    assert environment.from_string(written).render(given).strip() == kinds
+    assert environment.from_string(written).render(given).strip() == files
     undo, start, tell = load(role / "tasks" / "restart.yml")[0]["rescue"]
-    assert undo["rebellions.npu.rbln_runtime_config"]["configure"] == "{{ __rbln_container_toolkit_written }}"
+    module = undo["rebellions.npu.rbln_runtime_config"]
+    # What earlier runs wrote stays.
+    assert (module["state"], module["files"]) == ("rolled_back", "{{ __rbln_container_toolkit_written }}")
     assert undo["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0" and "fail" in str(tell)
     loop = load(role / "tasks" / "runtime.yml")[-1]["loop"]
     if units is not None:

@@ -47,7 +47,7 @@ PAYLOAD_FILES = {
     "rbln_observe": 75,
     "rbln_package": 29,
     "rbln_repository": 29,
-    "rbln_runtime_detect": 26,
+    "rbln_runtime_detect": 29,
     "rbln_validate": 75,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}

@@ -46,6 +46,8 @@ _PROSE = (
     r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error)"
     r"(?:[\s,;.:]|$))"
 )
+# Nor is the next variable, where one is set to nothing.
+_NEXT = r"(?-i:(?![ \t]+(?:[A-Z][A-Z0-9_]*=[^\s=]|[A-Z][A-Z0-9]*_[A-Z0-9_]*=(?:\s|$))))"
 # Groups of values; which of them has matched is the secret.
 _LISTED = r"\[(?!\s*\])(?P<list>[^\]]*)"
 _TRIPLE = r"\"{3}(?P<triple>.*?)(?:\"{3}|\Z)|'{3}(?P<raw>.*?)(?:'{3}|\Z)"
@@ -65,6 +67,16 @@ def _is_basic(found: re.Match[str]) -> bool:
         return b":" in base64.b64decode(found.group("s"), validate=True)
     except (binascii.Error, ValueError):
         return False
+
+
+def _is_text(found: re.Match[str]) -> bool:
+    """Whether the quote before a value opens it: after a name that this quote has opened, it ends an empty value."""
+    before = re.search(r"\\?[\"']$", found.string[max(0, found.start() - 2) : found.start()])
+    name = next((name for name in ("escaped", "double", "single") if found.group(name) is not None), "")
+    if before is None or not name:
+        return True
+    head, rest = found.string[found.start() : found.start(name)], found.group(name)[:1]
+    return head.count(before.group()) > 1 or not head.endswith("=" + before.group()) or rest not in " \t\n,;])}"
 
 
 def _is_user(found: re.Match[str]) -> bool:
@@ -167,9 +179,9 @@ _RULES: tuple[tuple[re.Pattern[str], Judge], ...] = (
         re.compile(
             r"(?is)%s(?:\\?[\"'])?[ \t]*(?:=>?|:)[ \t]*(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
         ),
-        _always,
+        _is_text,
     ),
-    (re.compile(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?|:)\s*(?:%s|\{(?P<s>[^}]*\n[^}]*))" % (_KEY, _LISTED)), _always),
+    (re.compile(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?[ \t]*|:\s*)(?:%s|\{(?P<s>[^}]*\n[^}]*))" % (_KEY, _LISTED)), _always),
     (
         re.compile(
             r"(?im)^[-+ \t]*(?:export[ \t]+)?[\"']?%s[\"']?(?:[ \t]+=[ \t]*|[ \t]*:(?=[ \t])%s[ \t]+)%s"
@@ -179,8 +191,8 @@ _RULES: tuple[tuple[re.Pattern[str], Judge], ...] = (
     ),
     (
         re.compile(
-            r"(?i)%s(?:\\?[\"'])?[ \t]*(?:=>?|:(?!//)%s)[ \t]*%s"
-            r"(?P<s>(?:[^\s\"'\[{|>*\\,;&/]|/(?=\S*[+=]))(?:[^\s\"'\\]*[^\s\"'\\,;.)}\]])?)" % (_KEY, _PROSE, _NOT)
+            r"(?i)%s(?:\\?[\"'])?[ \t]*(?:=>?%s|:(?!//)%s)[ \t]*%s"
+            r"(?P<s>(?:[^\s\"'\[{|>*\\,;&/]|/(?=\S*[+=]))(?:[^\s\"'\\]*[^\s\"'\\,;.)}\]])?)" % (_KEY, _NEXT, _PROSE, _NOT)
         ),
         _always,
     ),

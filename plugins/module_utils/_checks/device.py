@@ -154,7 +154,9 @@ def tool_answers(context: Context) -> Verdict | None:
     ok, why = _tool(context)
     name = context.profile.smi_names[0]
     if ok:
-        return Verdict(True, "%s answers" % name, {"kmd_version": context.part("smi").get("kmd_version")})
+        warned = str(context.part("smi").get("detail") or "")
+        told = "%s answers%s" % (name, ", and warns: " + warned if warned else "")
+        return Verdict(True, told, {"kmd_version": context.part("smi").get("kmd_version")})
     return Verdict(
         ok,
         "%s did not answer: %s" % (name, why),
@@ -175,12 +177,9 @@ def device_counts(context: Context) -> Verdict | None:
     nodes = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "char"]
     bus_known = (context.part("probes").get("pci") or {}).get("state") in (None, VALUE)
     unseen = [npu for npu in npus if (npu.get("node") or {}).get("kind") == "unknown"]
-    if not bus_known or unseen:
-        what = "the PCI bus cannot be read" if not bus_known else "%d device nodes cannot be looked at" % len(unseen)
-        return Verdict(None, what, {"probes": context.part("probes")}, "Run as root with /sys and /dev mounted.")
     usable = [npu for npu in npus if npu.get("usable")]
     missing = [_name(npu) for npu in on_bus if answered and npu not in shown]
-    strange = [_name(npu) for npu in npus if npu not in on_bus]
+    strange = [_name(npu) for npu in npus if bus_known and npu not in on_bus]
     unusable = [_name(npu) for npu in on_bus if npu not in usable and _name(npu) not in missing]
     evidence: dict[str, t.Any] = {
         "pci": len(on_bus),
@@ -203,8 +202,13 @@ def device_counts(context: Context) -> Verdict | None:
         reasons = {_name(npu): _reason(npu) for npu in npus}
         detail += "; unusable: %s" % ", ".join("%s (%s)" % (address, reasons[address]) for address in unusable)
     step = "Do not join this host to a cluster: reload the driver or reboot, then look at the named cards."
-    if missing or strange or unusable or len(nodes) != len(on_bus):
+    # What is known to be wrong is not hidden by what is not known.
+    known = [npu for npu in on_bus if npu not in unseen]
+    if missing or strange or [npu for npu in known if _name(npu) in unusable] or len(nodes) < len(known):
         return Verdict(False, detail, evidence, step)
+    if not bus_known or unseen:
+        what = "the PCI bus cannot be read" if not bus_known else "%d device nodes cannot be looked at" % len(unseen)
+        return Verdict(None, what, {"probes": context.part("probes")}, "Run as root with /sys and /dev mounted.")
     if answered is None:
         return Verdict(None, "%s (%s)" % (detail, why), evidence, step)
     return Verdict(True, detail, evidence)

@@ -81,13 +81,17 @@ class Proof:
         return dict(asdict(self), state=self.state, passed=self.state == PASSED, changed=bool(self.changes))
 
     def message(self) -> str:
-        """One line per check that stands in the way, with what to do."""
-        lines = []
-        for check in self.checks:
-            if check.name in self.failed or check.name in self.unknown:
-                step = " Next: %s" % check.next_step if check.next_step else ""
-                lines.append("%s/%s: %s.%s" % (check.scope, check.name, check.detail.rstrip("."), step))
-        return "%d checks failed, %d are not known. %s" % (len(self.failed), len(self.unknown), " | ".join(lines))
+        """What each check that stands in the way says, and one next step: that of the first, which may mend others."""
+        found = [check for check in self.checks if check.name in self.failed or check.name in self.unknown]
+        found.sort(key=lambda check: check.name not in self.failed)
+        lines = ["%s/%s: %s." % (check.scope, check.name, check.detail.rstrip(".")) for check in found]
+        step = next((" Next: %s" % check.next_step for check in found if check.next_step), "")
+        return "%d checks failed, %d are not known. %s%s" % (
+            len(self.failed),
+            len(self.unknown),
+            " | ".join(lines),
+            step,
+        )
 
 
 def judge(proof: Proof, checks: t.Sequence[Check], rules: Rules) -> str:

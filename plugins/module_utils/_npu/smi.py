@@ -36,20 +36,24 @@ def find_smi(host: Host, profile: VendorProfile) -> str | None:
 
 
 def ask_smi(host: Host, profile: VendorProfile, path: str, args: t.Sequence[str], timeout: float) -> Probe:
-    """Probe of what the tool reports for `args`, as the profile's parse_smi has it; failed: exit_code or unreadable."""
+    """Probe of what the tool reports for `args`, as the profile's parse_smi has it; failed: exit_code or unreadable.
+
+    A list of devices counts whatever the exit code, which may be a warning about one of them: the detail tells it.
+    """
     asked = host.run([path] + list(args), timeout)
     if not asked.ok:
         return asked
     command = " ".join([path] + list(args))
-    if asked.value.rc != 0:
-        said = (asked.value.err.strip() or asked.value.out.strip()).splitlines()
-        return Probe(
-            FAILED, EXIT_CODE, "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else "")
-        )
     try:
-        return Probe(VALUE, profile.parse_smi(asked.value.out))
+        found, why = profile.parse_smi(asked.value.out), ""
     except ValueError as exc:
-        return Probe(FAILED, UNREADABLE, "%s: %s" % (command, exc))
+        found, why = None, str(exc)
+    if asked.value.rc == 0:
+        return Probe(FAILED, UNREADABLE, "%s: %s" % (command, why)) if found is None else Probe(VALUE, found)
+    listed = bool(found and found["devices"])
+    said = (asked.value.err.strip() or ("" if listed else asked.value.out.strip())).splitlines()
+    told = "%s ended with %d%s" % (command, asked.value.rc, ": " + said[0][:200] if said else "")
+    return Probe(VALUE, found, told) if listed else Probe(FAILED, EXIT_CODE, told)
 
 
 def read_smi(host: Host, profile: VendorProfile, timeout: float) -> tuple[str | None, Probe]:

@@ -25,7 +25,7 @@ from .apt_output import (
     parse_simulation,
     section,
 )
-from .apt_sources import conflicting
+from .apt_sources import conflicting, read_sources, same_source
 from .base import QUERY_SECONDS, REFRESH_SECONDS, PackageManager
 from .changes import REMOVE, UPGRADE, Change, Transaction, bare_name, fits
 from .installed import DPKG_STATUS, parse_dpkg_status
@@ -127,7 +127,19 @@ class Apt(PackageManager):
         argv = self._apt_get(*flags, "install", *wanted)
         with self.still_held(transaction.allow_held):
             done = self.change(argv)
+        self._give_way()
         return last_lines(done.out + "\n" + done.err)
+
+    def _give_way(self) -> None:
+        """Remove the source of the role where a package has brought one of its own for the same repository.
+
+        With another path of the key apt reads no source at all. The next run adopts the other one, or says why not.
+        """
+        sources = read_sources(self.host) if self._own() else []
+        own = [item for item in sources if item.path == self.own_file]
+        others = [item for item in sources if item.path != self.own_file]
+        if any(same_source(others, item.uri, item.suite) for item in own):
+            remove_file(self.host, self.own_file)
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
         error = super().failure(argv, done)

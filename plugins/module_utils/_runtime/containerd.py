@@ -244,7 +244,9 @@ class ContainerdRuntime(Reader):
             why_here = "containerd 1.x replaces a whole plugin table by that of the file it loads last"
         else:
             keys = [key for key, value, why in missing]
-            path, kind, adds_import = dropin_target(self.context, files, root, keys, given)
+            # The file of a distribution is written again by the distribution: what it imports is all there is.
+            generated = runtime.flavor != SYSTEM
+            path, kind, adds_import = dropin_target(self.context, files, root, keys, given, generated)
             schema = min(files.root_file.schema or 3, 3) if files.root_file is not None else 3
             why_here = "containerd 2.x merges drop-ins" if kind == "dropin" else "this file sets the key"
             if kind == "main" and not any(
@@ -301,12 +303,12 @@ def _address(files: ConfigSet) -> str:
 
 
 def dropin_target(
-    context: Context, files: ConfigSet, root: str, keys: t.Sequence[str], given: str = ""
+    context: Context, files: ConfigSet, root: str, keys: t.Sequence[str], given: str = "", anywhere: bool = False
 ) -> tuple[str, str, bool]:
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
     A directory of imports beside the root file is used, with a name that is loaded after every file that sets our
-    keys; one elsewhere is the site's own. Without one, a root file that sets the key itself is edited in place, and
+    keys; one elsewhere is the site's own, and is used with `anywhere` only. Without one, a root file that sets the key itself is edited in place, and
     so is one beside a drop-in directory whose files nothing imports, for an import would wake them; else a drop-in
     directory is added. One that is `given` is used in any case.
     """
@@ -320,7 +322,7 @@ def dropin_target(
                 else posixpath.normpath(posixpath.join(posixpath.dirname(item.path), pattern))
             )
             head, tail = posixpath.split(whole)
-            beside = posixpath.dirname(head) == posixpath.dirname(item.path)
+            beside = anywhere or posixpath.dirname(head) == posixpath.dirname(item.path)
             if tail == "*.toml" and "*" not in head and beside and (not directory or head == dropins_of(root)):
                 directory = head
             imported = imported or (tail == "*.toml" and same_dir(head, given))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 import typing as t
 
@@ -58,6 +59,8 @@ CRI_DOCKERD_SOCKETS = (
     "/run/docker.sock",
 )
 SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
+# Where the package podman-docker links docker's socket to.
+PODMAN_SOCKET = "podman.sock"
 SUPPORTED_SINCE = (25,)
 DEFAULT_SINCE = (28, 2)
 REPAIR = "repair the file; docker does not start with it"
@@ -152,7 +155,7 @@ class DockerRuntime:
         daemon = context.daemon("dockerd", DOCKER_UNITS)
         snap = self._is_snap(daemon)
         binary = self._program(daemon, snap)
-        usual = any(context.is_socket(path) for path in SOCKETS)
+        usual = any(self._is_own(path) for path in SOCKETS)
         if daemon.unit is None and daemon.process is None and binary is None and not usual and not snap:
             return []
         found = Runtime(DOCKER, binary=binary)
@@ -173,7 +176,7 @@ class DockerRuntime:
         self.dir_flags = flag_values(argv, "--cdi-spec-dir", "--cdi-spec-dirs")
         self._read_file(found)
         sockets = _hosts(flag_values(argv, "-H", "--host")) or _hosts(self.data.get("hosts")) or SOCKETS
-        socket = next((path for path in sockets if context.is_socket(path)), "")
+        socket = next((path for path in sockets if self._is_own(path)), "")
         found.socket, found.socket_exists = socket or sockets[0], bool(socket)
         info = self._info() if socket or daemon.process is not None else {}
         version = info.get("ServerVersion")
@@ -189,6 +192,11 @@ class DockerRuntime:
         note_outdated(found, daemon)
         self._compare(found, info)
         return [found]
+
+    def _is_own(self, path: str) -> bool:
+        """True for a socket, unless it is a link to that of podman."""
+        found = self.context.host.resolve(path)
+        return found.ok and posixpath.basename(found.value) != PODMAN_SOCKET and self.context.is_socket(path)
 
     def _is_snap(self, daemon: Daemon) -> bool:
         """True for the snap's dockerd: by its unit, its file, else because nothing else of docker is here."""

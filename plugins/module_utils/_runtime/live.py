@@ -14,9 +14,12 @@ import json
 import re
 import typing as t
 
+from .._base.versions import release_numbers
 from .._host.host import ABSENT, VALUE, Host, Probe
 from . import grpc
 
+# The API runtime.v1 of containerd.
+CRI_V1_SINCE = (1, 6)
 CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 VERBOSE = b"\x08\x01"
 Data = t.Mapping[str, t.Any]
@@ -106,6 +109,20 @@ def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
     if name == "cri-o":
         return http_get(path, "/config", timeout).map(read_crio_config)
     return Probe(ABSENT, None, "no way to ask %s is known" % name)
+
+
+def answers(host: Host, runtime: Data, timeout: float = 5.0) -> bool | None:
+    """Whether a runtime answers over its socket; of containerd its CRI plugin. None where that cannot be expected."""
+    name, release = runtime.get("name"), release_numbers(runtime.get("version"))
+    if name == "containerd" and (runtime.get("cri_enabled") is False or not release or release < CRI_V1_SINCE):
+        return None
+    where = host.resolve(str(runtime.get("socket") or ""))
+    if name == "podman" or not runtime.get("socket"):
+        return None
+    path = host.real(where.value) if where.ok else ""
+    if name == "docker":
+        return bool(path) and http_get(path, "/_ping", timeout).ok
+    return bool(path) and grpc.call(path, CRI_STATUS, VERBOSE, timeout).ok
 
 
 def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:

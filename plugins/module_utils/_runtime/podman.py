@@ -32,6 +32,9 @@ MAIN = "/etc/containers/containers.conf"
 FILES = ("/usr/share/containers/containers.conf", MAIN)
 DIRECTORY = "/etc/containers/containers.conf.d"
 SUPPORTED_SINCE = (4, 1)
+# Before 5.5 the directories are fixed, whatever the files say (podman 25691); 5.5 had one default (podman 26569).
+CONFIGURED_SINCE = (5, 5)
+BOTH_SINCE = (5, 6)
 
 
 class PodmanRuntime:
@@ -47,7 +50,8 @@ class PodmanRuntime:
             return []
         found = Runtime(PODMAN, binary=binary, socket=SOCKET, socket_exists=context.is_socket(SOCKET), main_config=MAIN)
         found.version = version_in(context.said([binary, "--version"])) or context.packaged("podman")
-        directories: tuple[str, ...] = SPEC_DIRS
+        release = release_numbers(found.version)
+        directories: tuple[str, ...] = SPEC_DIRS[:1] if CONFIGURED_SINCE <= release < BOTH_SINCE else SPEC_DIRS
         explicit = ""
         append = False
         for path in [path for path in FILES if context.host.exists(path)] + context.host.glob(DIRECTORY, "*.conf"):
@@ -66,14 +70,18 @@ class PodmanRuntime:
                 found.refusal = Refusal(detail, "repair the file; podman does not run with it")
                 return [found]
             value = engine.get("cdi_spec_dirs") if isinstance(engine, dict) else None
-            if isinstance(value, list):
+            if isinstance(value, list) and release and release < CONFIGURED_SINCE:
+                found.warnings.append(
+                    "cdi_spec_dirs in %s has no effect: podman reads it since 5.5, and this is %s"
+                    % (path, found.version)
+                )
+            elif isinstance(value, list):
                 # A table in the list says whether the list adds to what came before, for this file and those after it.
                 for item in value:
                     if isinstance(item, dict) and isinstance(item.get("append"), bool):
                         append = item["append"]
                 given = tuple(item for item in value if isinstance(item, str))
                 directories, explicit = (directories if append else ()) + given, path
-        release = release_numbers(found.version)
         if not release:
             found.cdi = Cdi(UNKNOWN, (), "the version of podman is not known")
         elif release < SUPPORTED_SINCE:

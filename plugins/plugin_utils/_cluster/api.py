@@ -169,7 +169,10 @@ class Cluster:
 
     def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0, decrypt: Decrypt | None = None) -> None:
         require_packages()
-        self._access = open_access(kubeconfig, context, decrypt)
+        self._open = lambda: open_access(kubeconfig, context, decrypt)
+        self._access = self._open()
+        # The server has taken these credentials: a later refusal means that they have expired.
+        self._accepted = False
         self._timeout = timeout
         self.requests = 0
         self.warnings: list[str] = []
@@ -185,21 +188,14 @@ class Cluster:
     ) -> tuple[int, Data]:
         """(status, body) of a request; ApiError for an error answer.
 
-        An unreachable or busy server is asked again a few times.
+        An unreachable or busy server is asked again a few times; one that no longer takes the credentials once, with
+        those that the kubeconfig gives now: a plugin's token may say no end, and a token's file is written again.
         """
         import urllib3
-        from urllib3._collections import HTTPHeaderDict
 
+        data = None if body is None else json.dumps(body).encode()
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
-        headers = HTTPHeaderDict(self._access.acting)
-        headers.update({"Accept": "application/json", "User-Agent": MANAGER})
-        authorization = self._access.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
-        data = None
-        if body is not None:
-            headers["Content-Type"] = kind
-            data = json.dumps(body).encode()
+        headers = self._headers(kind if body is not None else "")
         for attempt in range(1, TRIES + 1):
             self.requests += 1
             pause = attempt
@@ -213,6 +209,12 @@ class Cluster:
             else:
                 known, parsed = _parse(answer.data)
                 self._hear(answer.headers)
+                if answer.status == 401 and self._accepted and attempt < TRIES:
+                    self._accepted = False
+                    self._access = self._open()
+                    headers = self._headers(kind if body is not None else "")
+                    continue
+                self._accepted = self._accepted or answer.status not in (401, 403)
                 if not _is_passing(answer.status, parsed, path, body) or attempt == TRIES:
                     if answer.status >= 300 or not known:
                         raise ApiError(answer.status, what, parsed)
@@ -221,6 +223,18 @@ class Cluster:
                 pause = min(int(told), LONGEST_PAUSE) if told.isdigit() else attempt
             time.sleep(pause)
         raise AssertionError("unreachable")
+
+    def _headers(self, content: str) -> t.Any:
+        from urllib3._collections import HTTPHeaderDict
+
+        headers = HTTPHeaderDict(self._access.acting)
+        headers.update({"Accept": "application/json", "User-Agent": MANAGER})
+        authorization = self._access.authorization()
+        if authorization:
+            headers["Authorization"] = authorization
+        if content:
+            headers["Content-Type"] = content
+        return headers
 
     def _unanswered(self, what: str, exc: Exception) -> NpuError:
         """Why there was no answer. Only a certificate that did not pass is a matter of trust."""

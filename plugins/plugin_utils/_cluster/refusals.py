@@ -15,6 +15,11 @@ REFUSALS = (
         "pod-security.kubernetes.io/enforce=privileged.",
     ),
     (
+        ("disallowed by cluster policy",),
+        f"Let the API server allow privileged containers (--allow-privileged), or set {OPERANDS}<component>.privileged "
+        "to false where the component works without.",
+    ),
+    (
         ("security context constraint",),
         "Let the accounts of this namespace use the security context constraint privileged.",
     ),

@@ -15,9 +15,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._text.diff import diff
 from . import containerd
 from .docker_crio import plan_crio, plan_docker
-from .edit import FileEdit, Files, RuntimeEdit, Source, covers
-from .proxies import own_files, plan_proxies, unit_of
-from .undo import RECORD, add, read_record, undo
+from .edit import FileEdit, Files, RuntimeEdit, Source, covers, source
+from .proxies import FORMER, own_files, plan_proxies, unit_of
+from .undo import RECORD, add, read_record, undo, undo_last
 
 PLANNERS: dict[str, t.Callable[[t.Mapping[str, t.Any], Files, t.Sequence[str]], RuntimeEdit]] = {
     "containerd": containerd.plan,
@@ -178,9 +178,11 @@ def with_proxies(
         result.edits.append(edit)
         for item in edit.files:
             add(record, runtime["name"], item, missing_dirs.get(item.path, []))
-            mode = "0600" if item.path == own_files(unit_of(runtime))[1] else "0644"
+            secret = own_files(unit_of(runtime))[1]
+            mode = "0600" if item.path in (secret, secret + FORMER) else "0644"
             result.files.append({**_request(item, backup=False), "mode": mode})
-            result.diffs.append(_diff(item))
+            if not item.path.endswith(FORMER):
+                result.diffs.append(_diff(item))
     if result.files:
         result.files.insert(0, _record_request(record_source, record))
     return result
@@ -213,21 +215,35 @@ def _reads(runtime: Runtime) -> list[str]:
 
 
 def absent(
-    chosen: t.Sequence[Runtime], files: Files, record: dict[str, t.Any], kinds: t.Sequence[str] = KINDS
+    chosen: t.Sequence[Runtime],
+    files: Files,
+    record: dict[str, t.Any],
+    kinds: t.Sequence[str] = KINDS,
+    only: t.Sequence[str] | None = None,
 ) -> WriteSet:
-    """What to write to take our changes out of these runtimes' files; the record loses their entries and goes last."""
+    """What to write to take our changes out of these runtimes' files; the record loses their entries and goes last.
+
+    With `only`, the files that one run wrote, what earlier runs changed in them stays.
+    """
     result = WriteSet()
     for runtime in chosen:
         edit = RuntimeEdit(runtime["name"], flavor=runtime.get("flavor", ""))
         result.edits.append(edit)
         for path, note in list(record["files"].items()):
-            if note["runtime"] != edit.name or _kind(note) not in kinds:
+            if note["runtime"] != edit.name or _kind(note) not in kinds or (only is not None and path not in only):
                 continue
-            del record["files"][path]
-            item = undo(files.get(path) or Source(path), note, edit.warnings)
+            found, made = source(files, path), note.get("created_dirs") or []
+            # The former text itself is needed no longer.
+            if only is None or path.endswith(FORMER):
+                item = undo(found, note, edit.warnings)
+                note["groups"] = []
+            else:
+                item = undo_last(found, note, source(files, path + FORMER), edit.warnings)
+            if not note["groups"]:
+                del record["files"][path]
             if item is not None:
                 edit.files.append(item)
-                drop_dirs = list(reversed(note.get("created_dirs") or [])) if item.new is None else []
+                drop_dirs = list(reversed(made)) if item.new is None else []
                 result.files.append(_request(item, backup=False, drop_backup=True, drop_dirs=drop_dirs))
                 result.diffs.append(_diff(item))
         if edit.files and edit.name == "containerd" and "cdi" in kinds:

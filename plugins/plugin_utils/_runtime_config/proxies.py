@@ -28,6 +28,8 @@ from .._plan.toolkit import ONE_UNIT
 from .edit import MARK, FileEdit, Files, RuntimeEdit, source
 
 HEAD = MARK + "proxies of this unit. Removed by state=absent.\n"
+# Beside the file of variables: what it held before, until the runtime has started with the new values.
+FORMER = ".former"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # A word of Environment=, in quotes or not, with what a backslash protects.
 _WORD = re.compile(r"\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|((?:\\.|[^\s\"'\\])+)")
@@ -156,6 +158,9 @@ def plan_proxies(
         found = source(files, path)
         if found.text != new:
             edit.files.append(FileEdit(found, new.encode("utf-8"), "unit"))
+    present, former = source(files, variables_file), source(files, variables_file + FORMER)
+    if present.data is not None and present.text != text and former.data != present.data:
+        edit.files.append(FileEdit(former, present.data, "unit"))
     return edit
 
 

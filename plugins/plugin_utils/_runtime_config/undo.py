@@ -92,6 +92,20 @@ def undo(found: Source, note: t.Mapping[str, t.Any], warnings: list[str]) -> Fil
     return FileEdit(found, text.encode("utf-8"), note["format"], aside=note.get("aside", ""))
 
 
+def undo_last(found: Source, note: t.Mapping[str, t.Any], former: Source, warnings: list[str]) -> FileEdit | None:
+    """The edit that undoes the last change of one file alone; the note loses that change.
+
+    `former` holds the text that the last change of a whole file of ours has replaced.
+    """
+    last = note["groups"].pop()
+    if note["format"] != "unit" or last["before"] is None:
+        return undo(found, {**note, "groups": [last]}, warnings)
+    if former.data is None:
+        warnings.append("%s is not there: %s stays as it is" % (former.path, found.path))
+        return None
+    return FileEdit(found, former.data, "unit")
+
+
 def _is_empty(text: str, kind: str) -> bool:
     lines = [line.strip() for line in text.lstrip("\ufeff").splitlines()]
     left = [line for line in lines if line and line != MANAGED and line != BASE]

@@ -169,6 +169,11 @@ HARMLESS = [
     "$5 and $6",
     "https://h:6443: the API server rejects the credentials: Unauthorized.",
     "skopeo copy docker://REFERENCE@DIGEST",
+    # A variable that is set to nothing.
+    'env = ["AWS_ACCESS_KEY_ID="]\nroot = "/var/lib/x"',
+    'Environment="AWS_ACCESS_KEY_ID=" "HTTP_PROXY=http://proxy:3128"',
+    "Environment=AWS_ACCESS_KEY_ID= AWS_SECRET_ACCESS_KEY= HTTP_PROXY=http://proxy:3128 ended",
+    "api_key=\n[section]\nname = x",
 ]
 
 
@@ -202,6 +207,8 @@ def test_other_text_is_left_alone(text: str) -> None:
         (f"x\npassword = {S}\nenable_cdi = true", f"x\npassword = {MASK}\nenable_cdi = true"),
         (f"Authorization: Bearer {S}\nHost: h", f"Authorization: Bearer {MASK}\nHost: h"),
         (f"machine h login joe password {S}", f"machine h login joe password {MASK}"),
+        (f'"API_KEY=", "password": "{S}"', f'"API_KEY=", "password": "{MASK}"'),
+        (f"TOKEN= API_KEY={S} A=b", f"TOKEN= API_KEY={MASK} A=b"),
     ],
 )
 def test_what_is_around_a_secret_stays(text: str, shown: str) -> None:

@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base import rebellions as vendor
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import VALUE, Completed, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.smi import ask_smi
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import SAMPLES, case, sample
 
 GOOD: dict[str, tuple[str, int, int, list[int | None]]] = {
@@ -90,6 +94,26 @@ def test_S02_contexts_of_either_form_without_arguments(context: object, expected
 def test_F06_smi_json_types_what_is_not_the_answer_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="JSON|devices|device"):
         vendor.parse_smi(text)
+
+
+@pytest.mark.parametrize(
+    "code, out, err, state, detail",
+    [
+        # NVIDIA/gpu-operator 285: a warning about one card is an exit code too.
+        (14, sample("rbln-smi_ca22_3.2.2_idle.json"), "warning: flash\n", "value", "/smi -j ended with 14: warning: flash"),
+        (14, sample("rbln-smi_ca22_3.2.2_idle.json"), "", "value", "/smi -j ended with 14"),
+        (0, sample("rbln-smi_ca22_3.2.2_idle.json"), "noise\n", "value", ""),
+        (1, sample("rbln-smi_empty.json"), "no device\n", "failed", "/smi -j ended with 1: no device"),
+        (1, "no driver\n", "", "failed", "/smi -j ended with 1: no driver"),
+    ],
+)
+def test_gpu_operator_285_devices_count_whatever_the_exit_code(
+    tmp_path: Path, code: int, out: str, err: str, state: str, detail: str
+) -> None:
+    host = Host(str(tmp_path), runner=lambda argv, timeout, env: Probe(VALUE, Completed(code, out, err)))
+    found = ask_smi(host, PROFILE, "/smi", ["-j"], 5)
+    assert (found.state, found.detail) == (state, detail)
+    assert not found.ok or len(found.value["devices"]) == 4
 
 
 @pytest.mark.parametrize("contexts", [None, 3, "none", {}])

@@ -36,7 +36,7 @@ def listing(root: Path) -> dict[str, tuple[int, float]]:
 
 
 def with_podman(tree: Tree) -> Tree:
-    return tree.program("/usr/bin/podman", "echo podman version 5.4.2\n")
+    return tree.program("/usr/bin/podman", "echo podman version 5.6.0\n")
 
 
 def test_observation_fits_its_schema_and_writes_nothing(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt_sourc
     parse_sources,
     read_sources,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes import Transaction
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys import certificates
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.repository import Placed, Wanted, place
@@ -105,6 +106,31 @@ def test_H07_a_source_that_an_earlier_run_added_beside_it_goes(machine: Machine)
     done = machine.place()
     assert (done.source, done.adopted) == (LIST, True) and "remove " + OWN in done.changes
     assert not machine.there(OWN)
+
+
+def test_visual_studio_code_263_a_source_that_the_package_itself_brings(machine: Machine) -> None:
+    """gantsign/ansible-role-visual-studio-code 263: with it and ours, apt would read no source at all."""
+    machine.tree.write("/var/lib/dpkg/status", "")
+    machine.place()
+    brought = "Types: deb\nURIs: %s/\nSuites: stable\nComponents: main\nSigned-By: %s\n" % (URL, RING)
+
+    def install(argv: Sequence[str], *_rest: object) -> Probe:
+        if "-s" in argv:
+            return Probe(VALUE, Completed(0, "Inst kmd (2 m [all])\n", ""))
+        if "install" in argv:
+            machine.tree.write("/etc/apt/sources.list.d/rebellions.sources", brought).write(RING, machine.key)
+        return Probe(VALUE, Completed(0, "", ""))
+
+    manager = Apt(Host(machine.host.root, runner=install))
+    manager.apply(Transaction(install=["kmd=2"]))
+    assert not machine.there(OWN) and machine.there(OWN_KEY)
+    assert machine.place() == Placed("/etc/apt/sources.list.d/rebellions.sources", True, [])
+    # Another repository of the vendor is not in the way.
+    machine.tree.real("/etc/apt/sources.list.d/rebellions.sources").unlink()
+    machine.place()
+    brought = brought.replace("stable", "testing")
+    manager.apply(Transaction(install=["kmd=2"]))
+    assert machine.there(OWN)
 
 
 def test_H07_another_key_is_named_with_file_and_line_before_anything_is_written(machine: Machine) -> None:

@@ -275,6 +275,22 @@ def test_podman_alone_is_selected(tmp_path: Path) -> None:
     assert checked(machine.detect())["selected"] == ["podman"]
 
 
+@pytest.mark.parametrize("real", ["/run/podman/podman.sock", "/run/user/1000/podman/podman.sock"])
+def test_the_socket_that_podman_docker_links_is_not_docker(real: str, tmp_path: Path) -> None:
+    """datalab-to/marker 1085: the package podman-docker gives podman the names of docker."""
+    machine = Machine(tmp_path)
+    for path in ("/usr/bin/podman", "/usr/bin/docker"):
+        machine.program(path, "podman version 5.6.0\n")
+    machine.socket(real)
+    machine.real("/run/docker.sock").symlink_to(real)
+    answer = checked(machine.detect())
+    assert [item["name"] for item in answer["runtimes"]] == ["podman"] == answer["selected"]
+    # A docker of its own beside it counts, and has no socket.
+    machine.program("/usr/bin/dockerd", "Docker version 28.3.0, build abc\n")
+    docker = next(item for item in checked(machine.detect())["runtimes"] if item["name"] == "docker")
+    assert (docker["socket_exists"], docker["version"], docker["process_stale"]) == (False, "28.3.0", None)
+
+
 def test_a_file_in_the_place_of_a_socket_is_no_runtime(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     for path in ("/run/containerd/containerd.sock", "/run/docker.sock", "/run/crio/crio.sock"):

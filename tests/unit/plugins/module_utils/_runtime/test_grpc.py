@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime import grpc, live
 from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import HERE, replay
 
@@ -36,6 +37,36 @@ def test_real_answers(tmp_path: Path, file: str, enabled: bool, dirs: list[str])
     assert answer.ok
     status = live.read_cri_status(answer.value)
     assert (status["enabled"], status["spec_dirs"]) == (enabled, dirs)
+
+
+CONTAINERD = {"name": "containerd", "version": "2.2.0", "socket": "/s", "cri_enabled": True}
+
+
+@pytest.mark.parametrize(
+    "runtime, sent, answered",
+    [
+        (CONTAINERD, "cri_status_containerd_2.4.2.bin", True),
+        # containerd 12612: the process is active, and its CRI plugin has failed to load.
+        (CONTAINERD, "cri_refused_containerd_1.6.20.bin", False),
+        ({**CONTAINERD, "name": "cri-o", "version": "1.30.4"}, "cri_status_containerd_2.4.2.bin", True),
+        (CONTAINERD, None, False),
+        # Nobody asks that of it.
+        ({**CONTAINERD, "cri_enabled": False}, "cri_refused_containerd_1.6.20.bin", None),
+        ({**CONTAINERD, "version": "1.5.9"}, "cri_refused_containerd_1.6.20.bin", None),
+        ({**CONTAINERD, "name": "podman"}, None, None),
+        ({**CONTAINERD, "name": "docker", "version": "20.10.7"}, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK", True),
+        ({**CONTAINERD, "name": "docker", "version": "28.3.0"}, b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", False),
+    ],
+)
+def test_whether_a_runtime_answers(
+    tmp_path: Path, runtime: dict[str, object], sent: str | bytes | None, answered: bool | None
+) -> None:
+    host = Host(str(tmp_path))
+    if sent is None:
+        assert live.answers(host, runtime, 1) is answered
+        return
+    with replay(tmp_path / "s", (HERE / sent).read_bytes() if isinstance(sent, str) else sent):
+        assert live.answers(host, runtime, 1) is answered
 
 
 def test_a_method_that_is_not_there(tmp_path: Path) -> None:

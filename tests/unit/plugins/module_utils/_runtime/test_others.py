@@ -153,6 +153,8 @@ def test_crio(
     assert whats(found) == changes
     assert (found["refusal"] is None) == (refusal is None)
     assert refusal is None or refusal in found["refusal"]["reason"]
+    ignored = version.startswith("5.4") and bool(files)
+    assert ["has no effect" in text for text in found["warnings"]] == [True] * ignored
 
 
 def test_r18_a_file_that_is_no_utf_8_is_broken(tmp_path: Path) -> None:
@@ -177,11 +179,29 @@ CONF = "/etc/containers/containers.conf"
 @pytest.mark.parametrize(
     "version, files, state, spec_dirs, refusal",
     [
-        pytest.param("5.4.2", {}, "on_by_default", DEFAULTS, None, id="defaults"),
+        pytest.param("5.6.0", {}, "on_by_default", DEFAULTS, None, id="defaults"),
+        pytest.param("5.4.2", {}, "on_by_default", DEFAULTS, None, id="defaults-before-5.5"),
+        pytest.param("5.5.2", {}, "on_by_default", ["/etc/cdi"], "not among", id="podman-26569"),
+        pytest.param(
+            "5.5.1",
+            {CONF: '[engine]\ncdi_spec_dirs = ["/run/cdi", {append = true}]\n'},
+            "on",
+            ["/etc/cdi", "/run/cdi"],
+            None,
+            id="podman-26569-appended",
+        ),
+        pytest.param(
+            "5.4.1",
+            {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n'},
+            "on_by_default",
+            DEFAULTS,
+            None,
+            id="podman-25691",
+        ),
         pytest.param("4.0.2", {}, "unsupported", [], "has no CDI", id="before-4.1"),
         pytest.param("4.1.0", {}, "on_by_default", DEFAULTS, None, id="4.1"),
         pytest.param(
-            "5.4.2",
+            "5.6.0",
             {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n'},
             "on",
             ["/opt/cdi"],
@@ -189,7 +209,7 @@ CONF = "/etc/containers/containers.conf"
             id="other-directories",
         ),
         pytest.param(
-            "5.4.2",
+            "5.6.0",
             {
                 CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi"]\n',
                 "/etc/containers/containers.conf.d/10.conf": '[engine]\ncdi_spec_dirs = ["/var/run/cdi"]\n',
@@ -200,7 +220,7 @@ CONF = "/etc/containers/containers.conf"
             id="drop-in-wins",
         ),
         pytest.param(
-            "5.4.2",
+            "5.6.0",
             {CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n'},
             "on",
             [*DEFAULTS, "/opt/cdi"],
@@ -208,7 +228,7 @@ CONF = "/etc/containers/containers.conf"
             id="append-to-the-defaults",
         ),
         pytest.param(
-            "5.4.2",
+            "5.6.0",
             {
                 CONF: '[engine]\ncdi_spec_dirs = ["/opt/cdi", {append = true}]\n',
                 "/etc/containers/containers.conf.d/10.conf": "[engine]\n"
@@ -219,7 +239,7 @@ CONF = "/etc/containers/containers.conf"
             "not among",
             id="append-switched-off",
         ),
-        pytest.param("5.4.2", {CONF: "[engine\n"}, "unknown", [], "line 1", id="broken"),
+        pytest.param("5.6.0", {CONF: "[engine\n"}, "unknown", [], "line 1", id="broken"),
     ],
 )
 def test_podman_is_only_checked(

@@ -309,6 +309,18 @@ def test_h04_canonical_kubernetes_beside_docker(groups: bool | None, tmp_path: P
     assert answer["ambiguous"] is None
 
 
+def test_k8s_snap_1991_what_the_written_file_imports_is_used_wherever_it_is(tmp_path: Path) -> None:
+    """The snap writes its file below another base again, with the usual directory of drop-ins in it."""
+    machine = k8s_snap(tmp_path, "basedir")
+    machine.program("/snap/k8s/4242/bin/containerd", "containerd github.com/containerd/containerd v2.1.5 abc\n")
+    config = "/var/lib/k8s-containerd/k8s-containerd" + CONFIG
+    imports = 'version = 2\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
+    machine.write(config, imports + '[plugins."io.containerd.grpc.v1.cri"]\n  enable_cdi = false\n')
+    found = next(item for item in detect(machine)["runtimes"] if item["selected"])
+    assert found["edit_target"] == {"path": "/etc/containerd/conf.d/99-rbln.toml", "kind": "dropin"}
+    assert [change["path"] for change in found["changes"]] == ["/etc/containerd/conf.d/99-rbln.toml"]
+
+
 def test_h04_a_stopped_snap_has_its_arguments_in_files(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     for name in ("containerd", "kubelet"):

@@ -33,7 +33,11 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
     monkeypatch.setattr(api.time, "sleep", pauses.append)
     cluster = object.__new__(Cluster)
     cluster.__dict__.update(
-        _access=Access("https://h", SimpleNamespace(request=request), str), _timeout=1.0, requests=0, warnings=[]
+        _access=Access("https://h", SimpleNamespace(request=request), str),
+        _accepted=False,
+        _timeout=1.0,
+        requests=0,
+        warnings=[],
     )
     return cluster, asked, pauses
 
@@ -45,6 +49,38 @@ def client(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, Data, Data]) ->
 def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, told: Data, pause: int) -> None:
     cluster, asked, pauses = client(monkeypatch, (429, told, {}), (200, {}, {"a": 1}))
     assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
+
+
+def test_python_base_75_credentials_that_expire_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubernetes-client/python-base 75: the token of a plugin ends, and the plugin does not say when."""
+    refused, good = (401, {}, {"message": "Unauthorized"}), (200, {}, {"a": 1})
+    cluster, asked, pauses = client(monkeypatch, good, refused, good, refused, refused)
+    tokens = ["one", "two", "three"]
+    sent: list[str] = []
+    given = cluster._access.pool.request
+
+    def request(method: str, url: str, **more: Any) -> Any:
+        sent.append(more["headers"]["Authorization"])
+        return given(method, url, **more)
+
+    def opened() -> Access:
+        token = tokens.pop(0)
+        return Access("https://h", SimpleNamespace(request=request), lambda: token)
+
+    cluster.__dict__.update(_open=opened, _access=opened())
+    assert [cluster.request("GET", "/x", "Read")[1] for _turn in range(2)] == [{"a": 1}] * 2
+    assert (sent, pauses) == (["one", "one", "two"], [])
+    # Those that are refused as well are an error.
+    with pytest.raises(ApiError, match="rejects the credentials"):
+        cluster.request("GET", "/x", "Read")
+    assert sent[3:] == ["two", "three"] and len(asked) == 5
+
+
+def test_credentials_that_were_never_taken_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked, _pauses = client(monkeypatch, (401, {}, {"message": "Unauthorized"}))
+    with pytest.raises(ApiError, match="rejects the credentials"):
+        cluster.request("GET", "/x", "Read")
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -210,6 +246,12 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
             403,
             "unable to create new content in namespace a because it is being terminated",
             ["Wait until the namespace is gone"],
+        ),
+        (
+            422,
+            'DaemonSet.apps "a" is invalid: spec.template.spec.containers[0].securityContext.privileged: Forbidden: '
+            "disallowed by cluster policy",
+            ["--allow-privileged"],
         ),
         (
             422,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import typing as t
 
 import pytest
@@ -12,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config import proxies
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.edit import RuntimeEdit, Source
 from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.file_set import absent, noted, with_proxies
-from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, undo
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.undo import RECORD, read_record, undo
 
 UNIT = "containerd.service"
 ETC = "/etc/systemd/system/containerd.service.d/"
@@ -156,8 +157,6 @@ def test_a_password_is_in_the_file_of_variables_alone_and_in_no_difference_and_n
     done = with_proxies([RUNTIME], files, {}, {UNIT: {}}, WANTED)
     assert [(item["path"], item["mode"]) for item in done.files[1:]] == [(ENV, "0600"), (CONF, "0644")]
     assert done.files[0]["mode"] == "0600"
-    import base64
-
     content = {item["path"]: base64.b64decode(item["content"]).decode() for item in done.files}
     assert 'https_proxy="http://u:p%40\\$x@proxy.example:3128"' in content[ENV]
     assert [path for path, text in content.items() if "p%40" in text] == [ENV]
@@ -181,6 +180,46 @@ def test_removal_of_one_kind_leaves_the_other() -> None:
     assert paths(["cdi"])[1] == [ENV, CONF]
     record = {"schema": 1, "files": {main: {**note, "format": "toml"}}}
     assert noted(record, {"runtimes": [RUNTIME]}, ["selected"], ["proxies"]) == []
+
+
+def _written(files: dict[str, Source], requests: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, Source]:
+    """The files after the writer."""
+    changed = {
+        item["path"]: Source(item["path"], None if item["content"] is None else base64.b64decode(item["content"]))
+        for item in requests
+    }
+    return {**files, **changed}
+
+
+def test_a_failed_restart_leaves_the_values_of_earlier_runs() -> None:
+    """What rolls back is the last change: not the removal of all that is ours."""
+    first = _written({}, with_proxies([RUNTIME], {}, {}, {UNIT: {}}, WANTED).files)
+    wanted = {**WANTED, "https_proxy": "http://u:n0t-a-Real-one@proxy.example:3128"}
+    made = with_proxies([RUNTIME], first, {}, {UNIT: {}}, wanted)
+    former = ENV + proxies.FORMER
+    assert [(item["path"], item["mode"]) for item in made.files[1:]] == [(ENV, "0600"), (former, "0600")]
+    assert not any("p%40" in text or "n0t-a" in text for text in made.diffs)
+    second = _written(first, made.files)
+    assert second[former].data == first[ENV].data != second[ENV].data
+    record = read_record(second[RECORD])
+    paths = [item["path"] for item in made.files]
+    done = absent(noted(record, {"runtimes": [RUNTIME]}, ["selected"]), second, record, only=paths)
+    third = _written(second, done.files)
+    assert {path: third[path].data for path in (ENV, CONF)} == {path: first[path].data for path in (ENV, CONF)}
+    assert third[former].data is None and set(read_record(third[RECORD])["files"]) == {ENV, CONF}
+    # A removal takes the rest.
+    record = read_record(third[RECORD])
+    gone = _written(third, absent(noted(record, {"runtimes": [RUNTIME]}, ["selected"]), third, record).files)
+    assert [path for path, found in gone.items() if found.data is not None] == []
+
+
+def test_a_failed_first_restart_leaves_nothing() -> None:
+    made = with_proxies([RUNTIME], {}, {}, {UNIT: {}}, WANTED)
+    first = _written({}, made.files)
+    record = read_record(first[RECORD])
+    chosen = noted(record, {"runtimes": [RUNTIME]}, ["containerd"])
+    done = absent(chosen, first, record, only=[item["path"] for item in made.files])
+    assert [path for path, found in _written(first, done.files).items() if found.data is not None] == []
 
 
 def test_removal_takes_the_files_whatever_is_in_them() -> None:
