@@ -26,12 +26,12 @@ SUFFIX, MARKER = "suffix", "marker"
 
 
 def stem_of(name: str) -> str:
-    """The name of a library without its version: `librbln-ml.so.3.2.2` is `librbln-ml.so`."""
+    """The name of a library without its version: `liba.so.3.2.2` is `liba.so`."""
     return re.sub(r"\.so(\.[^/]*)?$", ".so", posixpath.basename(name))
 
 
 def suffix_version(path: str) -> str | None:
-    """The version in the name of a file; None for `librbln-ml.so` and `librbln-ml.so.3`."""
+    """The version in the name of a file; None for `liba.so` and `liba.so.3`."""
     found = re.search(r"\.so\.([0-9]+(?:\.[0-9]+)+[^/]*)$", path)
     return found.group(1) if found else None
 
