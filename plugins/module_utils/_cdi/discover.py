@@ -57,9 +57,7 @@ def find_files(profile: VendorProfile, tree: Tree, options: CdiOptions, driver_v
 
 
 class _Search:
-    def __init__(
-        self, profile: VendorProfile, tree: Tree, options: CdiOptions, driver_version: str | None
-    ) -> None:
+    def __init__(self, profile: VendorProfile, tree: Tree, options: CdiOptions, driver_version: str | None) -> None:
         self.profile = profile
         self.driver_version = driver_version
         self.tree = tree

@@ -74,9 +74,7 @@ class Rollback:
     def _with_live(self, objects: t.Sequence[Data]) -> list[tuple[Data, Data | None]]:
         found = self._cluster.list("apps/v1", "DaemonSet", self._inputs["namespace"], SELECTOR)
         live = {item["metadata"]["name"]: item for item in found if not item["metadata"].get("deletionTimestamp")}
-        return [
-            (item, live.get(item["metadata"]["name"]) if item["kind"] == "DaemonSet" else None) for item in objects
-        ]
+        return [(item, live.get(item["metadata"]["name"]) if item["kind"] == "DaemonSet" else None) for item in objects]
 
     def _prepared(self, item: Data, live: Data | None) -> Data:
         if live is None or _by_hand(item):

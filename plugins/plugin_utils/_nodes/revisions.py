@@ -31,9 +31,7 @@ class Revisions:
         """Ask for the hash of one of `sets`; whether it is known now."""
         if not self._denied and is_observed(item) and _key(item) not in self._known:
             try:
-                found = newest_revisions(
-                    self._cluster.list("apps/v1", "ControllerRevision", self._namespace, SELECTOR)
-                )
+                found = newest_revisions(self._cluster.list("apps/v1", "ControllerRevision", self._namespace, SELECTOR))
             except ApiError as exc:
                 if exc.status != FORBIDDEN:
                     raise
