@@ -225,7 +225,7 @@ class _Search:
         """The one of `usable` that the loader would take; tell of the others in `same`."""
         beside = [path for path in usable if posixpath.dirname(path) == posixpath.dirname(usable[0])]
         linked = self.tree.locate(posixpath.dirname(usable[0]), name)
-        found = linked if linked in usable else max(beside, key=_natural)
+        found = linked if linked is not None and linked in usable else max(beside, key=_natural)
         if len(same) > 1:
             why = " for the driver %s" % self.driver_version if len(usable) < len(same) else ""
             self.found.conflicts.append({"kind": "version", "name": name, "paths": list(same), "chosen": found})
