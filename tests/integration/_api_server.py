@@ -19,6 +19,10 @@ from tests.lab._go import program
 Data = t.Dict[str, t.Any]
 NAMESPACE = "rbln-system"
 RESOURCE = "rebellions.ai/npu"
+# The tag of images that no kubelet can pull.
+NO_IMAGE = "not-there"
+# The tag of images that no kubelet can pull.
+NO_IMAGE = "not-there"
 
 
 def _port() -> int:
@@ -264,7 +268,7 @@ class ApiServer:
     def play_kubelet(self, dead: t.Collection[str] = ()) -> int:
         """Bind and ready every pod, and let those that are being deleted go; how many there are.
 
-        Nothing happens on nodes whose kubelet is `dead`.
+        Nothing happens on nodes whose kubelet is `dead`. Images with the tag NO_IMAGE cannot be pulled.
         """
         pods = self.get("-n", NAMESPACE, "pods")["items"]
         for pod in pods:
@@ -288,7 +292,13 @@ class ApiServer:
             if not pod["spec"].get("nodeName"):
                 path = "/api/v1/namespaces/%s/pods/%s/binding" % (NAMESPACE, name)
                 self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(binding), check=False)
-            ready = json.dumps({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+            bad = any(one["image"].endswith(NO_IMAGE) for one in pod["spec"]["containers"])
+            waiting = {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}
+            state = [{"name": one["name"], "image": one["image"], "imageID": "", "ready": False, "restartCount": 0,
+                      "state": {"waiting": waiting}} for one in pod["spec"]["containers"]]  # fmt: skip
+            conditions = [{"type": "Ready", "status": "False" if bad else "True"}]
+            status: Data = {"phase": "Pending" if bad else "Running", "conditions": conditions}
+            ready = json.dumps({"status": {**status, **({"containerStatuses": state} if bad else {})}})
             self.kubectl(
                 "-n", NAMESPACE, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", ready, check=False
             )

@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from tests.integration._api_server import NAMESPACE, Data
+from tests.integration._api_server import NAMESPACE, NO_IMAGE, Data
 from tests.integration._cluster_site import MONITOR, OPENSHIFT, RULE, Site, running
 from tests.integration._everything import EVERYTHING
 from tests.lab._base import until
@@ -24,7 +24,7 @@ RBAC = "rbac.authorization.k8s.io"
 # API group to the plurals of what a run reads or makes, and what of it has verbs of its own.
 PLURALS = {
     "": ("namespaces", "nodes", "pods", "events", "serviceaccounts", "secrets", "configmaps", "services"),
-    "apps": ("daemonsets",),
+    "apps": ("daemonsets", "controllerrevisions"),
     RBAC: ("roles", "rolebindings", "clusterroles", "clusterrolebindings"),
     "coordination.k8s.io": ("leases",),
     "node.k8s.io": ("runtimeclasses",),
@@ -419,12 +419,52 @@ def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
         try:
             given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": 12}
             result = site.act("run", ["a"], **given)
+            # The controller keeps the pods of the template that is wanted again, though their generation is older.
+            kept = plugin_pods(site)
+            again = site.act("run", ["a"], wait=True, wait_timeout=20)
+            assert again["waited"]["ok"] and plugin_pods(site) == kept, again["msg"]
         finally:
             patch("node", lost, "True")
     (problem,) = [one for one in result["waited"]["problems"] if one["component"] == "device_plugin"]
     assert problem["node"] == "node-0000"
     assert "the update is held" in problem["text"] and "node-0001 (the node is lost)" in problem["text"]
     assert "Next: Bring node-0001 back or delete its Node; or raise maxUnavailable" in problem["text"]
+
+
+def plugin_pods(site: Site) -> dict[str, tuple[str, str]]:
+    """{node: (uid, image)} of the pods of the device plugin."""
+    chosen = ("pods", "-l", "app.kubernetes.io/component=device-plugin")
+    return {
+        pod["spec"]["nodeName"]: (pod["metadata"]["uid"], pod["spec"]["containers"][0]["image"])
+        for pod in site.server.get("-n", NAMESPACE, *chosen)["items"]
+        if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+    }
+
+
+def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(site: Site) -> None:
+    """The real controller replaces one pod, and puts the former one in its place; the other nodes see nothing."""
+    bad: Data = {"device_plugin": {"image": {"tag": NO_IMAGE}}, "wait": True, "rollback": True}
+    with kubelets(site):
+        # Without the input nothing was noted: what runs well is good.
+        assert site.act("run", wait=True, wait_timeout=40)["waited"]["ok"]
+        before = plugin_pods(site)
+        failed = site.act("run", wait_timeout=8, **bad)
+        after = plugin_pods(site)
+        refused = site.act("run", wait_timeout=8, **bad)
+        written = [one for one in site.written if one[1] in ("daemonsets", "pods")]
+        good = site.act("run", wait_timeout=40, **{**bad, "device_plugin": {"image": {"tag": "next"}}})
+        assert good["waited"]["ok"], good["msg"]
+        assert {plugin_pods(site)[node][1].rpartition(":")[2] for node in ("node-0000", "node-0001")} == {"next"}
+        site.act("run", wait_timeout=40, **{**bad, "device_plugin": {"image": {"tag": "next"}}})
+        # The status counts the pod of the third node, which the run before did not wait for.
+        assert [one for one in site.written if one[2] != "rbln-status"] == []
+    (text,) = [one["text"] for one in failed["waited"]["problems"]]
+    assert text.startswith("rolled back: rbln-device-plugin: ") and "on node node-0000" in text, text
+    assert "Back-off pulling image" in text and text.count("Next: ") == 1
+    changed = {node for node in before if before[node] != after[node]}
+    assert changed == {"node-0000"} and after["node-0000"][1] == before["node-0000"][1], (before, after)
+    (text,) = [one["text"] for one in refused["waited"]["problems"]]
+    assert text.startswith("refused: rbln-device-plugin: ") and "Back-off pulling image" in text and written == []
 
 
 def test_kinds_that_are_missing_old_or_come_later(site: Site) -> None:

@@ -247,6 +247,27 @@ def test_what_a_real_kubelet_says_of_a_pod_is_read(cluster: Hosts) -> None:
         cluster.lab.kubectl("delete", "pods", *pods_of_test, "--wait=false", check=False)
 
 
+def test_an_image_that_a_kubelet_does_not_have_goes_back_from_the_first_node(cluster: Hosts) -> None:
+    before = pods(cluster, A, B)
+    bad = {
+        "rbln_operands_rollback": True,
+        "rbln_operands_device_plugin": {
+            "image": {"repository": "is-not-there", "tag": "1", "pull_policy": "Never"},
+        },
+    }
+    run = play("site", cluster.inventory(A, B, NEW, **MIXED, **bad), "--limit", "%s,%s" % (A, B), "--tags", "operands")
+    assert run.code != 0 and {one.host for one in run.failed()} == {A, B}
+    for host in (A, B):
+        text = run.one("Judge the host", host).msg
+        assert "rolled back: %s: " % PLUGIN in text and "ErrImageNeverPull" in text and "on node " + A in text, text
+    after = pods(cluster, A, B)
+    changed = {key for key in before if before[key]["metadata"]["uid"] != after[key]["metadata"]["uid"]}
+    assert changed == {(A, PLUGIN)} and set(after) == set(before)
+    images = [[one["image"] for one in found[(A, PLUGIN)]["spec"]["containers"]] for found in (before, after)]
+    assert images[0] == images[1] and after[(A, PLUGIN)]["status"]["phase"] == "Running"
+    assert {node: amount(cluster, node) for node in (A, B)} == {A: "2", B: "2"}
+
+
 def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> None:
     lab, everything = cluster.lab, pods(cluster, A, B, NEW)
     versions = {

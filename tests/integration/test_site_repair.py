@@ -85,3 +85,26 @@ def test_lost_restart_is_found_again(nodes: Hosts, tmp_path: Path) -> None:
     run = play(tmp_path / "lost.yml", nodes.inventory(B)).good([B])
     assert run.one("Write", B).state == "changed" and run.one("Write", B).data["restart_units"] == ["containerd"]
     repaired_once(nodes)
+
+
+def test_a_stale_library_fails_the_check_and_never_reaches_a_container(nodes: Hosts) -> None:
+    """Links and the loader's cache prefer the stale one; a container gets that of the driver, by its real loader."""
+    nodes.done(B)
+    nodes.state[B] = "dirty"
+    tool, ml = "/usr/local/libexec/rebellions-npu/rbln-host", "librbln-ml.so.3"
+    found = nodes.lab.exec(B, ["find", "/usr/lib", "/usr/lib64", "-name", ml + ".2.2"], check=False).stdout
+    go = "cd %s; " % found.split()[0].rpartition("/")[0]
+    nodes.lab.exec(B, go + "cp {0}.2.2 {0}.0.0; ln -sfn {0}.0.0 {0}; ldconfig".format(ml))
+    try:
+        checked = nodes.lab.exec(B, [tool, "validate", "--scope", "driver", "--json"], check=False)
+        (record,) = [one for one in json.loads(checked.stdout)["checks"] if one["name"] == "library_is_driver"]
+        assert checked.returncode == 1 and record["ok"] is False, checked.stdout
+        assert record["detail"].endswith(" is 3.0.0; the driver is 3.2.2") and "several releases" in record["detail"]
+        nodes.lab.exec(B, [tool, "cdi"])
+        words = nodes.look(B)
+        mounted = [word for word in words if "librbln-ml" in word and word.startswith("/")]
+        assert mounted and not [word for word in mounted if "3.0.0" in word] and words[-2] == ml, words
+    finally:
+        nodes.lab.exec(B, go + "rm {0}.0.0; ln -sfn {0}.2.2 {0}; ldconfig".format(ml))
+    nodes.lab.exec(B, [tool, "cdi"])
+    assert nodes.lab.exec(B, [tool, "validate", "--scope", "driver", "--scope", "toolkit"], check=False).returncode == 0

@@ -19,7 +19,7 @@ from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
 from .._formats.elf import CACHE_FLAGS
 from .._host.disk import mount_flags
-from .._host.host import Host
+from .._host.host import Host, Limit
 from .discover import Found, Library, find_files
 from .ldpath import Tree
 from .nodes import Node, find_groups, find_nodes, find_storage
@@ -98,11 +98,13 @@ def _nothing(options: CdiOptions, driver_root: str, dev_root: str) -> str:
 
 def _files(profile: VendorProfile, host: Host, options: CdiOptions, driver_root: str) -> Found:
     """Libraries, plugins and tools below the driver root, with links resolved inside it."""
+    # That of the host, wherever the files of the driver are.
+    version = host.read_text("/sys/module/%s/version" % profile.module, Limit.ATTRIBUTE).get("").strip() or None
     if driver_root == "/":
-        return find_files(profile, Tree(host), options)
+        return find_files(profile, Tree(host), options, version)
     resolved = host.resolve(driver_root)
     if resolved.ok:
-        return find_files(profile, Tree(Host(root=host.real(resolved.value))), options)
+        return find_files(profile, Tree(Host(root=host.real(resolved.value))), options, version)
     problem = Problem(
         "driver_root_missing",
         WARNING,

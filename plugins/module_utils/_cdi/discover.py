@@ -12,9 +12,11 @@ import re
 import typing as t
 from dataclasses import dataclass, field
 
-from .._base.model import INFO, WARNING, Problem
+from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
+from .._base.versions import same_release
 from .._formats.elf import MACHINES, Elf
+from .._npu.libraries import library_version, stem_of, suffix_version
 from .ldpath import FILE, LINK, Tree, configured_directories, default_directories, expand
 from .options import CdiOptions
 
@@ -45,14 +47,19 @@ class Found:
     warnings: list[Problem] = field(default_factory=list)
 
 
-def find_files(profile: VendorProfile, tree: Tree, options: CdiOptions) -> Found:
-    """Libraries, plugins and tools below the tree's root."""
-    return _Search(profile, tree, options).run()
+def find_files(profile: VendorProfile, tree: Tree, options: CdiOptions, driver_version: str | None = None) -> Found:
+    """Libraries, plugins and tools below the tree's root.
+
+    `driver_version` is that of the loaded driver, None when it is not known. NpuError when a library exists in several
+    versions and none is the driver's.
+    """
+    return _Search(profile, tree, options, driver_version).run()
 
 
 class _Search:
-    def __init__(self, profile: VendorProfile, tree: Tree, options: CdiOptions) -> None:
+    def __init__(self, profile: VendorProfile, tree: Tree, options: CdiOptions, driver_version: str | None) -> None:
         self.profile = profile
+        self.driver_version = driver_version
         self.tree = tree
         self.options = options
         self.found = Found()
@@ -60,6 +67,9 @@ class _Search:
         self.not_wanted = _matcher(options.exclude)
         self.configured = configured_directories(tree)
         self.by_path: dict[str, Library] = {}
+        # Vendor libraries that are left out to the one that is used instead, and the links that lead to each library.
+        self.replaced: dict[str, str] = {}
+        self.leading: dict[str, list[str]] = {}
 
     def warn(self, code: str, detail: str, next_step: str, severity: str = WARNING) -> None:
         self.found.warnings.append(Problem(code, severity, detail, next_step, self.profile.name))
@@ -135,6 +145,8 @@ class _Search:
                         )
                         continue
                     candidates.setdefault(real)
+                    if kind == LINK:
+                        self.leading.setdefault(real, []).append(posixpath.join(listing.path, name))
                     if kind == LINK and posixpath.dirname(real) != listing.path:
                         self.outside.setdefault(real, []).append(posixpath.join(listing.path, name))
         usable: list[str] = []
@@ -159,25 +171,71 @@ class _Search:
         return [Library(path, path) for path in self.choose(fitting)]
 
     def choose(self, paths: t.Sequence[str]) -> list[str]:
-        """Of files with one SONAME keep the one the loader would take; tell of the others."""
-        by_name: dict[str, list[str]] = {}
+        """Of files of one library keep that of the driver, else the one the loader would take; tell of the others."""
+        by_stem: dict[str, list[str]] = {}
         for path in paths:
-            by_name.setdefault(self.elf(path).soname or posixpath.basename(path), []).append(path)
+            by_stem.setdefault(stem_of(path), []).append(path)
         kept: set[str] = set()
-        for name, same in by_name.items():
-            best = same[0]
-            if len(same) > 1:
-                beside = [path for path in same if posixpath.dirname(path) == posixpath.dirname(same[0])]
-                linked = self.tree.locate(posixpath.dirname(same[0]), name)
-                best = linked if linked in same else max(beside, key=_natural)
-                self.found.conflicts.append({"kind": "version", "name": name, "paths": same, "chosen": best})
-                self.warn(
-                    "library_versions",
-                    "%s exists %d times (%s); %s is used." % (name, len(same), ", ".join(same), best),
-                    "Remove the libraries of the other driver version.",
-                )
-            kept.add(best)
+        for stem, same in by_stem.items():
+            right = self.of_driver(stem, same)
+            by_name: dict[str, list[str]] = {}
+            for path in same:
+                by_name.setdefault(self.elf(path).soname or posixpath.basename(path), []).append(path)
+            if right is None and len(by_name) > 1:
+                by_name = {stem: same}
+            for name, group in by_name.items():
+                kept.add(self.best(name, group, [path for path in right or group if path in group] or group))
         return [path for path in paths if path in kept]
+
+    def of_driver(self, stem: str, same: list[str]) -> list[str] | None:
+        """Those of the files of one library to choose from. Files of other releases are taken out of `same`.
+
+        None when they are of several releases and that of the driver is not known.
+        """
+        versions = {path: self.version(path, len(same) > 1) for path in same}
+        releases = {self.profile.release_of(version) for version in versions.values() if version}
+        if self.driver_version is None:
+            return None if len(releases) > 1 else same
+        right = [path for path in same if same_release(versions[path], self.driver_version)]
+        odd = [path for path in same if versions[path] and path not in right]
+        if odd and len(odd) < len(same):
+            usable = right or [path for path in same if path not in odd]
+            best = self.best(self.elf(usable[0]).soname or stem, usable + odd, usable)
+            same[:] = [path for path in same if path == best or path not in usable + odd]
+        elif len(releases) > 1:
+            raise NpuError(
+                "%s exists in several versions (%s), and none is of the release of the driver, %s."
+                % (stem, ", ".join(same), self.driver_version),
+                "Install the libraries of the driver's release, and remove all others.",
+            )
+        elif odd:
+            self.warn(
+                "library_not_driver",
+                "%s is of the release %s, the driver is %s; it is used, as there is no other one."
+                % (odd[0], versions[odd[0]], self.driver_version),
+                "Install the libraries of the driver's release.",
+            )
+        return right or same
+
+    def version(self, path: str, read: bool) -> str | None:
+        """The version of a library by its own word; `read` allows to look into the file."""
+        return library_version(self.tree.host, self.profile, path)[0] if read else suffix_version(path)
+
+    def best(self, name: str, same: t.Sequence[str], usable: t.Sequence[str]) -> str:
+        """The one of `usable` that the loader would take; tell of the others in `same`."""
+        beside = [path for path in usable if posixpath.dirname(path) == posixpath.dirname(usable[0])]
+        linked = self.tree.locate(posixpath.dirname(usable[0]), name)
+        found = linked if linked is not None and linked in usable else max(beside, key=_natural)
+        if len(same) > 1:
+            why = " for the driver %s" % self.driver_version if len(usable) < len(same) else ""
+            self.found.conflicts.append({"kind": "version", "name": name, "paths": list(same), "chosen": found})
+            self.warn(
+                "library_versions",
+                "%s exists %d times (%s); %s is used%s." % (name, len(same), ", ".join(same), found, why),
+                "Remove the libraries of the other driver version.",
+            )
+            self.replaced.update((path, found) for path in same if path != found)
+        return found
 
     def dependencies(self, queue: list[tuple[str, Elf, tuple[str, ...]]]) -> list[Library]:
         """Breadth first, each file once; `queue` holds (path, its ELF, RPATH of what loaded it)."""
@@ -196,6 +254,11 @@ class _Search:
                 real = self.search(name, rpath + runpath)
                 if real is None:
                     if not any(item["name"] == name for item in self.found.missing):
+                        self.found.missing.append({"name": name, "needed_by": path})
+                    continue
+                if real in self.replaced:
+                    # The loader of the host would take it; the container gets the one that was chosen.
+                    if self.elf(real).soname != self.elf(self.replaced[real]).soname:
                         self.found.missing.append({"name": name, "needed_by": path})
                     continue
                 if real in self.by_path or self.excluded(posixpath.basename(real)) or not _representable(real):
@@ -234,6 +297,11 @@ class _Search:
             library.links.append((text, posixpath.join(directory, plain)))
         for link in self.outside.get(library.path, []):
             library.links.append((library.path, link))
+        # A name beside it that leads to a file that is left out would lead nowhere.
+        for other, chosen in self.replaced.items():
+            for link in self.leading.get(other, []) if chosen == library.path else ():
+                if posixpath.dirname(link) == directory:
+                    library.links.append((library.path, link))
 
     def links_to(self, directory: str, name: str, path: str) -> bool:
         listing = self.tree.listing(directory)

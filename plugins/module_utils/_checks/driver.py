@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import typing as t
 
 from .._base.model import ERROR, INFO, WARNING, Check, Problem
@@ -12,12 +13,13 @@ from .._base.versions import same_release
 from .._host.host import ABSENT, DENIED, FAILED, TIMEOUT, TOO_LARGE, VALUE
 from .._npu.pci import normalise_address
 from . import device, installation
-from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus
+from .base import Context, Data, Scope, Verdict, address_of, verdict_of, without_npus
 
 SCOPE = Scope("driver")
 TABLES = (SCOPE, installation.SCOPE, device.SCOPE)
 # What a user without root may not read, and nothing here needs.
 OPTIONAL_LOOKS = ("machine_id", "system_uuid")
+MOST_LIBRARIES = 5
 
 
 def run_driver_checks(context: Context) -> list[Check]:
@@ -196,30 +198,56 @@ def npus_bound(context: Context) -> Verdict | None:
 
 @SCOPE.check()
 def library_is_driver(context: Context) -> Verdict | None:
-    """The user-space libraries have the release of the loaded driver, or the wanted one.
+    """Every user-space library has the release of the loaded driver, or the wanted one.
 
-    Libraries without a version cannot be judged.
+    By each file's own word. A library that tells no version cannot be judged.
     """
     return without_npus(context, _library(context))
 
 
 def _library(context: Context) -> Verdict:
-    found = context.part("libraries").get("version")
-    wanted = context.wanted.get("library_version") or context.part("driver").get("version_loaded")
-    evidence = {"library": found, "wanted": wanted}
+    part = context.part("libraries")
+    found, files = part.get("version"), part.get("files")
+    asked = context.wanted.get("library_version")
+    wanted = asked or context.part("driver").get("version_loaded")
+    told = [one for one in files or [] if one.get("version")]
+    odd = [one for one in told if wanted and not same_release(one["version"], wanted)]
+    mixed = bool(told) and (not found or 0 < len(odd) < len(told))
+    evidence = {"library": found, "wanted": wanted, "odd": odd or (told if mixed else [])}
+    if mixed:
+        names = _versions(odd or told)
+        detail = "the libraries are of several releases: %s; the driver is %s" % (names, wanted or "not known")
+        return Verdict(False, detail, evidence, "Remove the libraries of other releases than the driver's.")
     step = "Install the libraries of the driver's release."
+    if found and wanted and (odd or not same_release(found, wanted)):
+        detail = "the libraries are %s, the driver is %s%s" % (found, wanted, ": " + _versions(odd) if odd else "")
+        return Verdict(False, detail, evidence, step)
+    severity = "" if asked else WARNING
+    unread = _probe_state(context, "libraries") if context.probe("libraries").get("state") != ABSENT else ""
+    if unread:
+        return Verdict(None, "not every library could be read: %s" % unread.strip(), evidence, "Run as root.", severity)
     if not wanted or not found:
-        asked = bool(context.wanted.get("library_version"))
-        return Verdict(
-            None,
-            "library %s, driver %s" % (found or "says no version", wanted or "not known"),
-            evidence,
-            step,
-            "" if asked else WARNING,
-        )
-    return Verdict(
-        same_release(found, wanted), "the libraries are %s, the driver is %s" % (found, wanted), evidence, step
-    )
+        what = "no library was found" if files == [] else "library %s" % (found or "says no version")
+        return Verdict(None, "%s, driver %s" % (what, wanted or "not known"), evidence, step, severity)
+    twice = _twice([str(one["path"]) for one in files or [] if not one.get("version")])
+    if twice:
+        detail = "%s say no version, so it is not known which one is the driver's" % " and ".join(twice)
+        return Verdict(None, detail, evidence, "Remove the one that is not the driver's.", severity)
+    return Verdict(True, "the libraries are %s, the driver is %s" % (found, wanted), evidence)
+
+
+def _versions(files: t.Sequence[Data]) -> str:
+    more = " and %d more" % (len(files) - MOST_LIBRARIES) if len(files) > MOST_LIBRARIES else ""
+    return ", ".join("%s is %s" % (one["path"], one["version"]) for one in files[:MOST_LIBRARIES]) + more
+
+
+def _twice(paths: t.Sequence[str]) -> list[str]:
+    """The first of the libraries that lie in two directories, by both paths; empty when there is none."""
+    for path in paths:
+        same = [other for other in paths if posixpath.basename(other) == posixpath.basename(path)]
+        if len(same) > 1:
+            return same
+    return []
 
 
 @SCOPE.check(WARNING)

@@ -14,7 +14,7 @@ from .._base.vendor import VendorProfile
 from .._host.files import staged_prefix
 from .._host.host import ABSENT, Host
 from .._npu.driver_notes import INCOMING, JOURNAL, KEPT, REFUSED, TAINTED
-from .._npu.tools import LIBRARY_DIRS
+from .._npu.libraries import LIBRARY_DIRS
 from .sources import matches
 
 MODULE_TREES = ("updates", "extra", "weak-updates", "kernel/drivers/accel")

@@ -1,27 +1,17 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Vendor tools, the management daemon and user libraries: where they are and which version they have."""
+"""Vendor tools and the management daemon: where they are and which version they have."""
 
 from __future__ import annotations
 
 import posixpath
-import re
 import typing as t
 
 from .._base.vendor import VendorProfile
-from .._host.host import ABSENT, FAILED, VALUE, Host, Limit, Probe
+from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
 from .._host.systemd import UNIT_DIRS
 from .smi import find_program, parse_version
-
-LIBRARY_DIRS = (
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-)
 
 
 def read_tools(host: Host, profile: VendorProfile, smi_path: str | None, timeout: float) -> dict[str, dict[str, t.Any]]:
@@ -90,40 +80,3 @@ def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> tuple[dic
     wanted = [path for path in host.listdir("/etc/systemd/system").get([]) if path.endswith((".wants", ".requires"))]
     enabled = any(present[0] in host.listdir("/etc/systemd/system/" + name).get([]) for name in wanted)
     return {"unit": present[0], "state": "unknown", "enabled": enabled}, asked
-
-
-def _library_version(host: Host, profile: VendorProfile, path: str) -> tuple[str | None, str | None]:
-    target = posixpath.basename(host.resolve(path).get(path))
-    suffix = re.search(r"\.so\.([0-9]+(?:\.[0-9]+)+\S*)$", target)
-    if suffix:
-        return suffix.group(1), "suffix"
-    if posixpath.basename(path) not in profile.library_version_names:
-        return None, None
-    data = host.read_bytes(path, Limit.BULK).get(b"")
-    at = data.find(profile.library_version_marker)
-    if at < 0:
-        return None, None
-    rest = data[at + len(profile.library_version_marker) : at + len(profile.library_version_marker) + 64]
-    return parse_version(rest.split(b"\0")[0].decode("ascii", "replace")), "marker"
-
-
-def read_libraries(host: Host, profile: VendorProfile, root: str = "/") -> dict[str, t.Any]:
-    """Shape `libraries`: {version, files: [{path, version, source}]}.
-
-    A file's version is the suffix of the file its links end at, else the text the vendor builds into some of them.
-    `version` is the one that all of them that have one share; None when they differ or none has one.
-    """
-    files: list[dict[str, t.Any]] = []
-    seen = set()
-    for directory in LIBRARY_DIRS:
-        folder = directory if root == "/" else root + directory
-        for pattern in profile.library_patterns:
-            for path in host.glob(folder, pattern):
-                real = host.resolve(path).get()
-                if real is None or real in seen:
-                    continue
-                seen.add(real)
-                version, source = _library_version(host, profile, path)
-                files.append({"path": path, "version": version, "source": source})
-    versions = {profile.release_of(item["version"]) for item in files if item["version"]}
-    return {"version": versions.pop() if len(versions) == 1 else None, "files": files}

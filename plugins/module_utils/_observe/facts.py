@@ -13,6 +13,7 @@ from .._base.model import NpuError
 from .._base.pool import pool_key
 from .._base.vendor import VendorProfile
 from .._base.versions import same_release
+from .._cdi.ldpath import Tree, configured_directories
 from .._checks.base import Context
 from .._checks.driver import find_problems
 from .._host.disk import read_disk, read_initramfs
@@ -24,10 +25,11 @@ from .._kernel.build_tools import read_build
 from .._kernel.kernels import PACKAGE_PATTERNS, guard, read_kernel
 from .._npu.devices import class_version, read_class, read_nodes
 from .._npu.driver import DKMS_DIR, read_driver
+from .._npu.libraries import read_libraries
 from .._npu.npu import count, list_groups, merge_npus
 from .._npu.pci import normalise_address, read_functions, read_pciehp
 from .._npu.smi import read_smi
-from .._npu.tools import read_daemon, read_libraries, read_tools
+from .._npu.tools import read_daemon, read_tools
 from .._packages.installed import read_packages
 from .._packages.pins import holds, read_pins
 from .._secure_boot.firmware import read_secure_boot
@@ -97,6 +99,14 @@ def _module_differs(driver: t.Mapping[str, t.Any]) -> str:
     return "build %s is loaded, %s is on disk" % (live, disk) if disk and live and disk != live else ""
 
 
+def _loader_dirs(host: Host, root: str) -> list[str]:
+    """The directories below the root of the driver that its loader is configured to read."""
+    if root == "/":
+        return configured_directories(Tree(host))
+    found = host.resolve(root)
+    return configured_directories(Tree(Host(root=host.real(found.value)))) if found.ok else []
+
+
 def _smi_facts(path: str | None, probe: Probe) -> dict[str, t.Any]:
     data = probe.get({})
     version = data.get("kmd_version")
@@ -162,6 +172,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
     identity, identity_probes = read_identity(host, hostname)
     virtualization, virtualization_probe = read_virtualization(host)
     daemon, daemon_probe = read_daemon(host, profile, opts["command_timeout"])
+    libraries, libraries_probe = read_libraries(host, profile, driver["root"], _loader_dirs(host, driver["root"]))
     reasons = reboot_reasons(host, driver)
     probes.update(driver_probes)
     probes.update(identity_probes)
@@ -179,6 +190,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
             "daemon": daemon_probe,
             "holds": pins_probe,
             "pciehp": pciehp_probe,
+            "libraries": libraries_probe,
         }
     )
     return {
@@ -210,7 +222,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any]) -> di
         "identity": identity,
         "virtualization": virtualization,
         "in_container": in_container,
-        "libraries": read_libraries(host, profile, driver["root"]),
+        "libraries": libraries,
         "probes": {
             name: {"state": probe.state, "detail": probe.detail if probe.state != VALUE else ""}
             for name, probe in sorted(probes.items())

@@ -46,6 +46,7 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
         False,
     ),
     ("apps/v1", "DaemonSet"): ("/apis/apps/v1", "daemonsets", True),
+    ("apps/v1", "ControllerRevision"): ("/apis/apps/v1", "controllerrevisions", True),
     ("apps/v1", "Deployment"): ("/apis/apps/v1", "deployments", True),
     ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
     ("batch/v1", "Job"): ("/apis/batch/v1", "jobs", True),

@@ -29,6 +29,7 @@ _READ = (
     "Pod",
     "Event",
     "PersistentVolumeClaim",
+    "ControllerRevision",
     "Deployment",
     "StatefulSet",
     "Job",

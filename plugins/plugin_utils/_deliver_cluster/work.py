@@ -38,6 +38,7 @@ from .operator import (
     refuse_while_it_rests,
 )
 from .remove import remove_objects
+from .rollback import Rollback
 from .status import write_status
 from .takeover import Takeover
 
@@ -119,6 +120,9 @@ class ClusterWork:
             return self._compared({}, [], [f"{OPERANDS}coexistence is {decision}: nothing is compared."])
         labelled = self._labelled(True, dry_run=True)
         objects, notes = self._objects(capabilities, labelled.nodes)
+        rollback = Rollback(self._cluster, self._inputs, labelled.nodes, True, self._tell)
+        objects = rollback.prepare(objects)
+        notes += [problem["text"] for problem in rollback.problems]
         differences = diff_objects(self._cluster, objects, self._inputs, capabilities)
         nodes = [_node_difference(record) for record in labelled.nodes.values() if record["changed"]]
         return self._compared(labelled.nodes, nodes + differences, labelled.warnings + notes)
@@ -152,13 +156,21 @@ class ClusterWork:
         if takeover:
             takeover.check()
         done = self._labelled(True)
+        rollback = Rollback(self._cluster, self._inputs, done.nodes, self._dry_run, self._tell)
         try:
             objects, notes = self._objects(capabilities, done.nodes)
             done.warnings += notes
+            objects = rollback.prepare(objects)
             failures = self._apply(done, objects, capabilities, takeover)
             done.warnings += takeover.notes() if takeover else []
+            final = rollback.try_out(objects, failures)
+            if final is not None:
+                objects = final
+                failures = {**failures, **self._apply(done, objects, capabilities, None)}
             if self._inputs["wait"] and not self._dry_run:
-                self._wait(done, objects, failures)
+                self._wait(done, objects, failures, rollback)
+            elif rollback.problems:
+                done.fail(" | ".join(problem["text"] for problem in rollback.problems))
         except NpuError as exc:
             done.fail(str(exc))
         return done
@@ -226,7 +238,13 @@ class ClusterWork:
 
     def _add(self, done: _Done, changes: t.Sequence[Change]) -> None:
         summary = summarise(changes)
-        done.objects, done.changed = summary["objects"], done.changed or summary["changed"]
+        # Of two passes the first may have changed what the second found right.
+        done.objects.update(
+            (name, action)
+            for name, action in summary["objects"].items()
+            if action != "unchanged" or name not in done.objects
+        )
+        done.changed = done.changed or summary["changed"]
         done.diff += summary["diff"] if self._show else []
 
     def _look(self) -> Capabilities:
@@ -278,11 +296,18 @@ class ClusterWork:
             "requests": self._cluster.requests,
         }
 
-    def _wait(self, done: _Done, objects: t.Sequence[Object], failures: t.Mapping[str, str]) -> None:
+    def _wait(
+        self, done: _Done, objects: t.Sequence[Object], failures: t.Mapping[str, str], rollback: Rollback
+    ) -> None:
         """Wait for the components and write the status; that it cannot be written is trouble of every host."""
         waited = Waiter(self._cluster, self._inputs, done.nodes, objects, failures, tell=self._tell).run()
+        for problem in rollback.problems:
+            waited["ok"] = False
+            waited["problems"].insert(0, problem)
+            waited["components"][problem["component"]]["text"] = problem["text"]
         self._waited(done, waited)
         try:
+            done.changed = rollback.remember(objects, waited) or done.changed
             done.changed = write_status(self._cluster, self._inputs, waited) or done.changed
         except NpuError as exc:
             waited["problems"].append({"component": "", "node": "", "text": str(exc), "fatal": True})

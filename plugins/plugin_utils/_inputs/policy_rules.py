@@ -68,7 +68,16 @@ def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> lis
     _check_allocation(inputs, capabilities)
     _check_driver(inputs)
     _check_ready_files(inputs)
+    _check_rollback(inputs)
     return _notes(inputs)
+
+
+def _check_rollback(inputs: Inputs) -> None:
+    if inputs["rollback"] and not inputs["wait"]:
+        raise NpuError(
+            f"{OPERANDS}rollback is true and {OPERANDS}wait is false: nobody would see that an image fails.",
+            f"Set {OPERANDS}wait: true.",
+        )
 
 
 def _check_numbers(inputs: Inputs, spec: Spec) -> None:

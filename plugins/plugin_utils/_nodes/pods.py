@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import types
 import typing as t
 
 from .._objects.names import INPUT, OPERANDS
@@ -70,12 +71,14 @@ class Known(t.NamedTuple):
     """What the objects do not tell.
 
     `now` in seconds of the epoch; whether Node Feature Discovery or others label nodes, so that labels may come;
-    `fresh` names the events (`event_key`) that came during the wait.
+    `fresh` names the events (`event_key`) that came during the wait; `revisions` has by the uid of a DaemonSet the hash
+    of its newest template.
     """
 
     now: float = 0.0
     discovery: bool = False
     fresh: t.Collection[str] = ()
+    revisions: t.Mapping[str, str] = types.MappingProxyType({})
 
 
 NOTHING_KNOWN = Known()

@@ -33,6 +33,7 @@ from .pods import (
     said,
 )
 from .records import PodProblem, Verdict
+from .revisions import REVISION_HASH, is_observed
 from .taints import seconds, taint_problem
 
 # Labels that Node Feature Discovery writes in its first round.
@@ -80,14 +81,26 @@ def _rejected(daemon_set: Data, node: str, events: t.Sequence[Data]) -> Data | N
     )
 
 
-def _current(daemon_set: Data, pod: Data) -> bool:
-    """Whether a pod was made from the newest template; unknown generations count as current."""
+def of_generation(daemon_set: Data, pod: Data) -> bool | None:
+    """Whether a pod was made from the newest template, by the number that the API server counts; None: not known."""
     wanted = (daemon_set["metadata"].get("annotations") or {}).get("deprecated.daemonset.template.generation")
     have = (pod["metadata"].get("labels") or {}).get("pod-template-generation")
-    return wanted is None or have is None or str(wanted) == str(have)
+    return None if wanted is None or have is None else str(wanted) == str(have)
 
 
-def _owned(daemon_set: Data, pod: Data) -> bool:
+def _current(daemon_set: Data, pod: Data, revision: str) -> bool:
+    """Whether a pod is of the newest template, as the DaemonSet controller judges it: by generation or by hash.
+
+    Where a template is wanted that was wanted before, its pods have an earlier generation and the right hash, and the
+    controller keeps them. `revision` is that hash, empty when it is not known; what is not known counts as current.
+    """
+    counted = of_generation(daemon_set, pod)
+    have = (pod["metadata"].get("labels") or {}).get(REVISION_HASH)
+    same = have == revision if have and revision else None
+    return counted is not False if same is None else bool(counted) or same
+
+
+def is_owned(daemon_set: Data, pod: Data) -> bool:
     return any(
         owner.get("uid") == daemon_set["metadata"].get("uid") for owner in pod["metadata"].get("ownerReferences") or []
     )
@@ -175,7 +188,8 @@ def judge_daemon_set(
     """The verdict on one DaemonSet.
 
     `scope` names the nodes that must have a ready pod of the newest template; None means every node that the DaemonSet
-    selects, and at least one. Problems on nodes outside the scope are warnings.
+    selects, and at least one. Problems on nodes outside the scope are warnings, and what the status counts there is
+    nothing to those inside.
     """
     status, spec = daemon_set.get("status") or {}, daemon_set["spec"]["template"]["spec"]
     desired = int(status.get("desiredNumberScheduled") or 0)
@@ -189,17 +203,14 @@ def judge_daemon_set(
         "warnings": [],
     }
     problems = verdict["problems"]
-    observed = int(status.get("observedGeneration") or 0) >= int(daemon_set["metadata"].get("generation") or 0)
+    observed = is_observed(daemon_set)
     if not observed:
-        problems.append(
-            problem_of(
-                "NotObserved", "the controller has not seen the change yet", "Check that kube-controller-manager runs."
-            )
-        )
+        # The hash is of the template that the controller has seen.
+        known = known._replace(revisions={})
     by_name = {node["metadata"]["name"]: node for node in nodes}
     selected = {name for name, node in by_name.items() if selects(spec, node)}
     must = set(scope) if scope is not None else {name for name in by_name if has_npu(by_name[name])} | selected
-    own = [pod for pod in pods if _owned(daemon_set, pod)]
+    own = [pod for pod in pods if is_owned(daemon_set, pod)]
     rejection = _rejection(daemon_set, events, known)
     if scope is None and not must:
         problems.append(
@@ -212,11 +223,20 @@ def judge_daemon_set(
         )
     waits = daemon_set["spec"].get("updateStrategy", {}).get("type") == "OnDelete"
     found = {}
+    seen = observed
     for name in sorted(must | selected):
         on_it = [pod for pod in own if pod_node(pod) == name]
         problem = _judge_node(daemon_set, by_name.get(name), name, on_it, events, rejection, known)
         if problem:
             found[name] = problem
+    if not observed:
+        # A ready pod of the newest generation needs no word of the controller: its status may lag behind.
+        made = {pod_node(pod) for pod in own if pod_ready(pod) and of_generation(daemon_set, pod)}
+        seen = scope is not None and bool(must) and must <= made
+    if not seen:
+        detail, step = "the controller has not seen the change yet", "Check that kube-controller-manager runs."
+        for name in [""] if scope is None or not must else sorted(must - made - set(found)):
+            problems.append(problem_of("NotObserved", detail, step, name))
     placed = {pod_node(pod) for pod in own}
     mine = {name: found[name] for name in found if name in placed}
     held = None if waits else _held(daemon_set, desired, mine, own, known.now)
@@ -237,7 +257,7 @@ def judge_daemon_set(
                 MORE_TIME,
             )
         )
-    verdict["done"] = observed and not problems
+    verdict["done"] = seen and not problems
     return verdict
 
 
@@ -367,7 +387,8 @@ def _judge_pods(
     waiting = [pod for pod in living if not pod_ready(pod)]
     if waiting:
         return explain_pod(waiting[0], events, known)
-    if not any(_current(daemon_set, pod) for pod in living):
+    revision = known.revisions.get(str(daemon_set["metadata"].get("uid")), "")
+    if not any(_current(daemon_set, pod, revision) for pod in living):
         by_hand = (daemon_set["spec"].get("updateStrategy") or {}).get("type") == "OnDelete"
         return problem_of(
             OLD_POD,
@@ -386,9 +407,8 @@ def judge_counters(item: Data, scope: set[str], nodes: t.Mapping[str, Data]) -> 
     """
     status, spec = item.get("status") or {}, item["spec"]["template"]["spec"]
     desired = int(status.get("desiredNumberScheduled") or 0)
-    observed = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
     counts = {int(status.get(name) or 0) for name in ("numberReady", "updatedNumberScheduled", "numberAvailable")}
-    if not observed or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
+    if not is_observed(item) or not desired or counts != {desired} or int(status.get("numberMisscheduled") or 0):
         return None
     if any(
         name not in nodes or not selects(spec, nodes[name]) or repelling_taints(spec, nodes[name]) for name in scope

@@ -21,6 +21,7 @@ from .._objects.placement import selects
 from .pods import Known, event_key, pod_node, pod_ready, problem_text
 from .readiness import Allocatable, allocatable_text, discovered_text, endpoints_text, left_out, slices_text, vfio_text
 from .records import NodeProblem, NodeRecord, Offer, PodProblem, Verdict, Waited, WaitProblem
+from .revisions import Revisions
 from .verdict import (
     DISCOVERED,
     HELD,
@@ -78,7 +79,7 @@ class Waiter:
     """Looks repeatedly until every component has ended: ready, fatal for a while, or past its deadline.
 
     `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason; `nodes`
-    are the records of the hosts of this run. `tell` gets a line for each new cause to wait.
+    are the records of the hosts of this run. `tell` gets a line for each new cause to wait. `only` names one component.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Waiter:
         sleep: t.Callable[[float], None] = time.sleep,
         tell: t.Callable[[str], None] = lambda line: None,
         now: t.Callable[[], float] = time.time,
+        only: str = "",
     ) -> None:
         self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
         self._tell, self._now = tell, now
@@ -101,6 +103,7 @@ class Waiter:
         self._old_events: set[str] | None = None
         # When all nodes were listed, and whether a node outside of this run may hold what is waited for.
         self._listed, self._again = 0.0, False
+        self._revisions = Revisions(cluster, inputs["namespace"])
         self._hosts = {record["node"]: record for record in nodes.values() if record["node"] and not record["error"]}
         self._allocatable = Allocatable(inputs["resource_name"])
         self._offers: dict[str, Offer] = {}
@@ -109,7 +112,8 @@ class Waiter:
         for item in objects:
             if item["kind"] == "DaemonSet":
                 sets.setdefault(component_of(item), []).append(item["metadata"]["name"])
-        self._states = {row.key: _State(row, sets.get(row.key, [])) for row in wanted(inputs) if row.pods}
+        rows = [row for row in wanted(inputs) if row.pods and only in ("", row.key)]
+        self._states = {row.key: _State(row, sets.get(row.key, [])) for row in rows}
         # Components without pods and components no longer wanted are not waited for, but their failure counts.
         self._refused = {key: reason for key, reason in failures.items() if key not in self._states}
         for key, reason in failures.items():
@@ -226,7 +230,7 @@ class Waiter:
             key.startswith(DISCOVERED) for node in look.nodes.values() for key in node["metadata"].get("labels") or {}
         )
         keys = {event_key(event) for event in look.events or ()}
-        return Known(self._now(), discovery, keys - (self._old_events or set()))
+        return Known(self._now(), discovery, keys - (self._old_events or set()), self._revisions.of(look.sets))
 
     def _events(self, look: _Look) -> list[Data]:
         if look.events is None:
@@ -306,7 +310,12 @@ class Waiter:
         nodes = list(look.nodes.values())
         verdict = judge_counters(item, scope, look.nodes) if scope else None
         if verdict is None:
-            verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope)
+            known = Known(revisions=self._revisions.of(look.sets))
+            verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope, known)
+            told = [*verdict["problems"], *verdict["warnings"]]
+            if any(one["reason"] in (OLD_POD, HELD) for one in told) and self._revisions.ask(item, look.sets):
+                known = Known(revisions=self._revisions.of(look.sets))
+                verdict = judge_daemon_set(item, self._pods(look), [], nodes, scope, known)
             if verdict["problems"]:
                 events = self._events(look)
                 verdict = judge_daemon_set(item, self._pods(look), events, nodes, scope, self._known(look))

@@ -302,6 +302,8 @@ class Inputs(Placed):
     wait_delay: int
     deadlines: dict[str, t.Any]
     wait_scope: str
+    rollback: bool
+    rollback_retry: bool
     absent_scope: str
     coexistence: str
     takeover: Takeover

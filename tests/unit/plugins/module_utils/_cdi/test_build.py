@@ -248,6 +248,64 @@ class TestLibraries:
             tree.link(f"librbln-ml.so.{linked}", f"{LIB}/librbln-ml.so.3")
         assert build(tree).conflicts[0]["chosen"] == f"{LIB}/librbln-ml.so.{chosen}"
 
+    def test_the_one_of_the_driver_is_taken_whatever_the_loader_would_take(self, tree: Tree) -> None:
+        """Links and ld.so.conf prefer the stale ones; every name in the container leads to those of the driver."""
+        tree.put("/sys/module/rebellions/version", "3.2.2\n")
+        tree.put("/etc/ld.so.conf", "/opt/old\n")
+        for version, folder in (("3.0.0", "/opt/old"), ("3.2.2", LIB), ("3.0.0", LIB)):
+            tree.elf(f"{folder}/librbln-ml.so.{version}", soname="librbln-ml.so.3", needed=("librbln-ccl.so.3",))
+            tree.elf(f"{folder}/librbln-ccl.so.{version}", soname="librbln-ccl.so.3")
+        for folder in ("/opt/old", LIB):
+            for name in ("ml", "ccl"):
+                tree.link(f"librbln-{name}.so.3.0.0", f"{folder}/librbln-{name}.so.3")
+                tree.link(f"librbln-{name}.so.3", f"{folder}/librbln-{name}.so")
+        result = build(tree)
+        ml, ccl = f"{LIB}/librbln-ml.so", f"{LIB}/librbln-ccl.so"
+        assert mounts(result) == {
+            **{name: f"{ccl}.3.2.2" for name in (ccl, f"{ccl}.3", f"{ccl}.3.2.2")},
+            **{name: f"{ml}.3.2.2" for name in (ml, f"{ml}.3", f"{ml}.3.2.2")},
+        }
+        assert codes(result) == ["library_versions"] * 2
+        assert [item["chosen"] for item in result.conflicts] == [f"{ccl}.3.2.2", f"{ml}.3.2.2"]
+        assert "is used for the driver 3.2.2" in result.warnings[0].detail
+
+    @pytest.mark.parametrize("sonames", [("librbln-ml.so.2", "librbln-ml.so.3"), ("", "")], ids=["other", "none"])
+    def test_files_of_one_library_are_known_by_their_name_too(self, tree: Tree, sonames: tuple[str, str]) -> None:
+        tree.put("/sys/module/rebellions/version", "3.2.2\n")
+        tree.elf(f"{LIB}/librbln-ml.so.2.0.1", soname=sonames[0])
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname=sonames[1])
+        tree.link("librbln-ml.so.2.0.1", f"{LIB}/librbln-ml.so")
+        result = build(tree)
+        assert set(mounts(result).values()) == {f"{LIB}/librbln-ml.so.3.2.2"}
+        assert f"{LIB}/librbln-ml.so" in mounts(result) and codes(result) == ["library_versions"]
+
+    def test_a_version_inside_the_file_counts_as_one_in_its_name(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.2.2\n")
+        tree.elf(f"{LIB}/librbln-ccl.so", soname="librbln-ccl.so", marker="3.0.0")
+        tree.elf("/usr/local/lib/librbln-ccl.so", soname="librbln-ccl.so", marker="3.2.2")
+        assert list(mounts(build(tree)).values()) == ["/usr/local/lib/librbln-ccl.so"]
+
+    def test_several_versions_without_that_of_the_driver_are_refused(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.4.0\n")
+        tree.elf(f"{LIB}/librbln-ml.so.3.0.0", soname="librbln-ml.so.3")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
+        with pytest.raises(NpuError, match=r"librbln-ml.so exists in several versions .*3\.4\.0\. Next: Install"):
+            build(tree)
+
+    def test_the_only_library_is_taken_and_told_when_it_is_not_the_driver_s(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.4.0\n")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
+        result = build(tree)
+        assert list(mounts(result)) == [f"{LIB}/librbln-ml.so.3.2.2"] and codes(result) == ["library_not_driver"]
+
+    def test_versions_of_one_library_without_a_loaded_driver_are_one_library(self, tree: Tree) -> None:
+        """The link decides, and the others are told; both in a container would be a matter of luck."""
+        for version in ("3.0.0", "3.2.2"):
+            tree.elf(f"{LIB}/librbln-ml.so.{version}")
+        tree.link("librbln-ml.so.3.0.0", f"{LIB}/librbln-ml.so")
+        result = build(tree)
+        assert set(mounts(result).values()) == {f"{LIB}/librbln-ml.so.3.0.0"} and codes(result) == ["library_versions"]
+
     def test_library_of_another_machine_only(self, tree: Tree) -> None:
         """An image for another machine: the first vendor library says what fits."""
         tree.elf(f"{LIB}/librbln-ml.so.3", machine="aarch64", needed=("libx.so.1",))

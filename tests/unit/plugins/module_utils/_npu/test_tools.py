@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tools, daemon units and libraries."""
+"""Tools and daemon units."""
 
 from __future__ import annotations
 
@@ -104,36 +104,3 @@ def test_daemon(tmp_path: Path, build: Callable[[Tree], Any], expected: dict[str
     build(tree)
     found, probe = tools.read_daemon(tree.host(), PROFILE, 5.0)
     assert (found, probe.state) == (expected, state)
-
-
-def test_library_versions_by_suffix_and_marker(tmp_path: Path) -> None:
-    tree = (
-        Tree(tmp_path)
-        .write("/usr/lib/librbln-ml.so.3.2.2")
-        .link("/usr/lib/librbln-ml.so.3", "librbln-ml.so.3.2.2")
-        .link("/usr/lib/librbln-ml.so", "librbln-ml.so.3")
-    )
-    tree.write("/usr/lib64/librbln-ccl.so", b"\x7fELF...rbln version: 3.2.2-abc\0more").write(
-        "/usr/lib64/librbln-other.so", b"rbln version: 9.9.9\0"
-    )
-    found = tools.read_libraries(tree.host(), PROFILE)
-    assert found["version"] == "3.2.2"
-    assert {item["path"]: (item["version"], item["source"]) for item in found["files"]} == {
-        "/usr/lib/librbln-ml.so": ("3.2.2", "suffix"),
-        "/usr/lib64/librbln-ccl.so": ("3.2.2-abc", "marker"),
-        "/usr/lib64/librbln-other.so": (None, None),
-    }
-
-
-def test_libraries_that_differ_have_no_common_version(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/usr/lib/librbln-ml.so.3.2.2").write("/usr/lib/librbln-ccl.so.3.0.0")
-    assert tools.read_libraries(tree.host(), PROFILE)["version"] is None
-
-
-def test_libraries_of_a_container_root(tmp_path: Path) -> None:
-    tree = Tree(tmp_path).write("/run/rbln/driver/usr/lib64/librbln-ml.so.3.4.1").write("/usr/lib/librbln-ml.so.1.0.0")
-    assert tools.read_libraries(tree.host(), PROFILE, "/run/rbln/driver")["version"] == "3.4.1"
-
-
-def test_no_libraries(tmp_path: Path) -> None:
-    assert tools.read_libraries(Tree(tmp_path).host(), PROFILE) == {"version": None, "files": []}

@@ -659,6 +659,11 @@ PROBLEMS: list[tuple[str, Change, list[str]]] = [
     ("firmware", lambda tree: tree.write("/sys/class/rebellions/rbln1/fw_ver", "3.0.0\n"), ["firmware_is_driver"]),
     ("library", lambda tree: tree.write("/usr/lib/librbln-ml.so.3.0.0"), ["library_is_driver"]),
     (
+        "library of another directory of the loader",
+        lambda tree: tree.write("/etc/ld.so.conf", "/opt/rbln\n").write("/opt/rbln/librbln-ml.so.3.0.0"),
+        ["library_is_driver"],
+    ),
+    (
         "unsigned under Secure Boot",
         lambda tree: (secure(tree), tree.kernel(KERNEL, False, module_file("3.2.2"))),
         ["next_load_accepted"],

@@ -31,6 +31,8 @@ NO_OBJECT = {
     "wait_timeout": "is after the objects",
     "wait_delay": "is after the objects",
     "wait_scope": "is after the objects",
+    "rollback": "is how the objects are written",
+    "rollback_retry": "is how the objects are written",
     "deadlines": "is after the objects",
     "absent_scope": "is without objects",
     "coexistence": "is before the objects",

@@ -625,6 +625,44 @@ def test_K31_a_failed_pod_beside_its_successor_is_no_problem() -> None:
     assert judge_daemon_set(daemon_set(1, 1), pods, [], [node("a")], {"a"})["problems"] == []
 
 
+def hashed(one: Data, value: str) -> Data:
+    """A pod with the hash of its template."""
+    labels = {**one["metadata"]["labels"], "controller-revision-hash": value}
+    return {**one, "metadata": {**one["metadata"], "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "newest", "reasons"),
+    [
+        ("1", "aa", "aa", []),
+        ("1", "aa", "", ["OldPod"]),
+        ("1", "aa", "bb", ["OldPod"]),
+        ("2", "aa", "bb", []),
+        ("", "aa", "aa", []),
+    ],
+    ids=["wanted again", "hash not known", "old by both", "right by its generation", "right by its hash"],
+)
+def test_a_pod_is_of_the_newest_template_by_generation_or_by_hash(
+    template: str, value: str, newest: str, reasons: list[str]
+) -> None:
+    known = Known(revisions={"ds-1": newest} if newest else {})
+    pods = [hashed(pod("p1", "a", template=template), value)]
+    verdict = judge_daemon_set(daemon_set(2, 1), pods, [], [node("a")], {"a"}, known)
+    assert ([one["reason"] for one in verdict["problems"]], verdict["done"]) == (reasons, not reasons)
+
+
+def test_a_status_that_lags_fails_no_node_whose_pod_is_ready_and_new() -> None:
+    item = daemon_set(2, 0, updated=0, generation=2, observed=1)
+    nodes = [node("a"), node("b")]
+    pods = [pod("p1", "a"), hashed(pod("p2", "b", template="1"), "aa")]
+    assert judge_daemon_set(item, pods, [], nodes, {"a"})["done"]
+    # The hash is of the template that the controller has seen, which is not the newest one.
+    verdict = judge_daemon_set(item, pods, [], nodes, {"a", "b"}, Known(revisions={"ds-1": "aa"}))
+    assert [(one["node"], one["reason"]) for one in verdict["problems"]] == [("b", "OldPod")]
+    nothing = judge_daemon_set(item, [hashed(pods[0], ""), pod("p2", "b", template="")], [], nodes, {"a", "b"})
+    assert [one["reason"] for one in nothing["problems"]] == ["OldPod"] and not nothing["done"]
+
+
 def k21(strategy: Data | None = None) -> tuple[Data, list[Data], list[Data]]:
     name = "K21-rollout-held-by-lost-node"
     item = case(name, "daemonset.yaml")

@@ -37,6 +37,7 @@ NFD = (
 POOLS = (Pool("ubuntu", "22.04", "5"), Pool("ubuntu", "24.04", "6"))
 IMAGE = {"enabled": True, "image": {"tag": "1"}}
 DRIVER = {"driver": {**IMAGE, "manager": {"image": {"tag": "1"}}}}
+HASH = {"controller-revision-hash": "aa"}
 QUIET = {"device_plugin": {"enabled": False}}
 
 
@@ -83,7 +84,9 @@ class Cluster:
             return [self._set(item) for item in sets]
         if kind == "Pod":
             return [self._pod(item, where) for item in sets for where in self._places(item)]
-        found: list[Data] = self.more.get(kind, [])
+        found: list[Data] | ApiError = self.more.get(kind, [])
+        if isinstance(found, ApiError):
+            raise found
         return found
 
     def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
@@ -118,7 +121,7 @@ class Cluster:
         ready = "True" if self._ready(item) else "False"
         meta = {
             "name": name + "-x",
-            "labels": {**item["metadata"]["labels"], "pod-template-generation": generation},
+            "labels": {**item["metadata"]["labels"], "pod-template-generation": generation, **HASH},
             "ownerReferences": [{"uid": name}],
         }
         return {
@@ -428,6 +431,30 @@ def test_the_other_nodes_are_proven_when_what_a_component_needs_failed_on_one() 
         ),
         ("n2", "device-plugin: not waited for, because it needs driver"),
     ]
+
+
+def revision(number: int, value: str) -> Data:
+    owner = {"uid": "rbln-validator", "controller": True}
+    labels = {"controller-revision-hash": value}
+    return {"metadata": {"labels": labels, "ownerReferences": [owner]}, "revision": number}
+
+
+def test_pods_of_a_template_that_is_wanted_again_are_right_and_the_hash_is_asked_for_once() -> None:
+    asked = {"old": "rbln-validator", "ControllerRevision": [revision(3, "aa"), revision(2, "bb")]}
+    result, api = wait([node("n1")], cluster={**asked, "late": {"device-plugin": 20.0}})
+    assert result["ok"] and api.requests.count("ControllerRevision") == 1
+    newer = [revision(3, "aa"), revision(4, "bb")]
+    result, api = wait([node("n1")], cluster={**asked, "ControllerRevision": newer})
+    assert not result["ok"] and api.requests.count("ControllerRevision") == 1 and api.requests.count("Pod") > 2
+
+
+def test_without_the_right_to_see_hashes_the_generation_counts() -> None:
+    denied = ApiError(403, "List ControllerRevision objects", {"message": "no"})
+    result, api = wait([node("n1")], cluster={"old": "rbln-validator", "ControllerRevision": denied})
+    assert "not of the newest template" in result["problems"][0]["text"]
+    assert api.requests.count("ControllerRevision") == 1
+    result, api = wait([node("n1")])
+    assert result["ok"] and "ControllerRevision" not in api.requests
 
 
 def test_an_old_driver_pod_is_a_warning() -> None:
