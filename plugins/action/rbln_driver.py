@@ -158,9 +158,7 @@ class ActionModule(Answering):
             step = clean(str(journal.get("step") or ""))[:64]
             if step and (step != told or now - told_at > TELL_EVERY):
                 told, told_at = step, now
-                self._display.display(
-                    "%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun)
-                )
+                self._tell("%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun))
         return False
 
 

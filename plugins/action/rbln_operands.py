@@ -87,10 +87,6 @@ class ActionModule(OfTask, Answering):
     def _cluster(self, inputs: Inputs) -> Cluster:
         return Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
 
-    def _tell(self, line: str) -> None:
-        """Show a line while the task runs; on stderr, because callbacks write results for programs to stdout."""
-        self._display.display(clean(line, True), stderr=True)
-
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
         hostvars, known = task_vars.get("hostvars"), {member["host"] for member in members}
@@ -165,7 +161,7 @@ class ActionModule(OfTask, Answering):
 
     def _diff(self, args: Result, task_vars: Result) -> Result:
         result = told(self._work(args, task_vars).diff())
-        self._display.display("\n".join(difference_lines(result["differences"])))
+        self._show([("\n".join(difference_lines(result["differences"])), "")])
         return result
 
     def _absent(self, args: Result, task_vars: Result) -> Result:

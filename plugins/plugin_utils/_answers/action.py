@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from . import bytecode  # noqa: F401
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
-from .text import clean_output
+from .text import clean, clean_output
 
 # Characters of one output. The largest is that of a few configuration files of 16 MiB each.
 OUTPUT = 64 * 1024 * 1024
@@ -22,6 +22,16 @@ OUTPUT = 64 * 1024 * 1024
 MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 # What reading an answer raises in ansible-core when the host has put other types into it than core expects.
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+# Callbacks that write to stdout for people, by their last names; awx_display makes events of our lines. What others
+# write may be read by a program, so that our lines go to stderr.
+FOR_PEOPLE = ("default", "awx_display", "debug", "dense", "diy", "unixy", "yaml")
+# Ansible's own colours for the tones of _text/screen.py; it leaves them out where it writes no colours.
+COLOURS = {
+    "good": constants.COLOR_OK,
+    "change": constants.COLOR_CHANGED,
+    "unsure": constants.COLOR_WARN,
+    "bad": constants.COLOR_ERROR,
+}
 
 Result = dict[str, t.Any]
 
@@ -42,6 +52,16 @@ class Answering(ActionBase):
             raise AnsibleActionFail(str(exc)) from None
         result: Result = super().run(tmp, task_vars)
         return result
+
+    def _show(self, lines: t.Iterable[tuple[str, str]]) -> None:
+        """Show lines at once, each with its tone: on stdout, or on stderr where stdout may be a program's."""
+        aside = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] not in FOR_PEOPLE
+        for text, tone in lines:
+            self._display.display(clean(text, True), color=COLOURS.get(tone), stderr=aside)
+
+    def _tell(self, line: str) -> None:
+        """Show one line while the task still runs."""
+        self._show([(line, "")])
 
     def _run_id(self) -> str:
         """The run of this task; empty where Ansible keeps no facts for later runs."""
