@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 import typing as t
 import uuid
 
@@ -31,7 +32,13 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import (
+    NO_NODE,
+    Hosts,
+    match_members,
+    member_record,
+    node_states,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
@@ -39,10 +46,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import
     LABEL,
     SMOKE,
     brief,
-    looks,
+    has_ended,
     smoke_job,
+    smoke_progress,
     smoke_verdict,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import TELL_EVERY
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
@@ -72,6 +81,8 @@ class ActionModule(OfTask, Answering):
         except NpuError as exc:
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
+        if not args["fail"]:
+            result["ok"] = not result.pop("failed", False)
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
@@ -168,7 +179,9 @@ class ActionModule(OfTask, Answering):
         return told(self._work(args, task_vars).absent())
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
-        return judge_host(task_vars["inventory_hostname"], args["outcome"])
+        applied = args["outcome"].get("applied") or {}
+        failed = {"failed": True} if applied.get("ok") is False else {}
+        return judge_host(task_vars["inventory_hostname"], {**args["outcome"], "applied": {**applied, **failed}})
 
     def _smoke(self, args: Result, task_vars: Result) -> Result:
         """What the smoke workload of this host is; `wanted` is false, with the reason in `msg`, where none runs."""
@@ -189,9 +202,45 @@ class ActionModule(OfTask, Answering):
         job = smoke_job(inputs, node)
         will = "would run" if self._dry_run else "runs"
         msg = clean("node %s: the smoke workload %s: %s" % (node, will, brief(job)), True)
-        more = {"looks": looks(inputs), "delay": DELAY, "log_lines": inputs["smoke"]["log_lines"], "access": access}
-        label = "%s=%s" % (LABEL, job["metadata"]["name"])
-        return {**result, **more, "wanted": True, "node": node, "definition": job, "label": label, "msg": msg}
+        more = {"log_lines": inputs["smoke"]["log_lines"], "access": access}
+        return {**result, **more, "wanted": True, "node": node, "definition": job, "msg": msg}
+
+    def _smoke_wait(self, args: Result, task_vars: Result) -> Result:
+        """Wait until the workload of a node has ended or its time is over; its pods, and warnings where it has not."""
+        inputs, node = self._inputs(task_vars), args["node"]
+        cluster, job = self._cluster(inputs), smoke_job(inputs, node)
+        selector = "%s=%s" % (LABEL, job["metadata"]["name"])
+        begun = told_at = time.monotonic()
+        seen: tuple[list[t.Any], list[t.Any]] | None = None
+        while True:
+            try:
+                pods = cluster.list("v1", "Pod", inputs["namespace"], selector)
+                ended = has_ended(pods)
+                events = [] if ended else cluster.list("v1", "Event", inputs["namespace"], fields="type=Warning")
+                seen, text = (pods, events), smoke_progress(job, node, pods, events)
+            except NpuError as exc:
+                ended, text = False, exc.message
+            waited = time.monotonic() - begun
+            if ended or waited >= inputs["smoke"]["timeout"]:
+                break
+            if time.monotonic() - told_at >= TELL_EVERY:
+                told_at = time.monotonic()
+                self._tell("%s (%d of %d s)" % (text, waited, inputs["smoke"]["timeout"]))
+            time.sleep(DELAY)
+        if seen is None:
+            raise NpuError("The smoke workload on node %s could not be looked at: %s" % (node, text), "Run again.")
+        return told({"changed": False, "ended": ended, "pods": seen[0], "events": seen[1]})
+
+    def _nodes(self, args: Result, task_vars: Result) -> Result:
+        """What the cluster says of the nodes of its members. It is shown and decides nothing, so nothing fails here."""
+        members = args["members"]
+        try:
+            inputs = self._inputs(task_vars)
+            hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
+            states = node_states(self._cluster(inputs), hosts, inputs)
+        except NpuError as exc:
+            states = {member["host"]: {**NO_NODE, "error": str(exc)} for member in members}
+        return told({"changed": False, "states": states})
 
     def _access(self, inputs: Inputs) -> Result:
         """What the tasks of kubernetes.core are given. Content is not in it: they take it from the input."""
@@ -285,6 +334,8 @@ ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {
     "absent": ActionModule._absent,
     "judge": ActionModule._judge,
     "smoke": ActionModule._smoke,
+    "smoke_wait": ActionModule._smoke_wait,
+    "nodes": ActionModule._nodes,
     "smoke_verdict": ActionModule._smoke_verdict,
 }
 ARGUMENTS = {
@@ -293,4 +344,5 @@ ARGUMENTS = {
     "outcome": {"type": "dict", "default": {}},
     "node": {"type": "str", "default": ""},
     "round": {"type": "str", "default": ""},
+    "fail": {"type": "bool", "default": True},
 }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 from ansible import constants
@@ -62,6 +63,13 @@ class Answering(ActionBase):
     def _tell(self, line: str) -> None:
         """Show one line while the task still runs."""
         self._show([(line, "")])
+
+    def _brief(self, result: Result, *names: str) -> Result:
+        """A failed result without these keys, which -vvv shows: callbacks print all of it around its message."""
+        left = {name: result.pop(name) for name in names if result.get("failed") and name in result}
+        if left:
+            self._display.vvv(json.dumps(left, default=str))
+        return result
 
     def _run_id(self) -> str:
         """The run of this task; empty where Ansible keeps no facts for later runs."""

@@ -73,7 +73,7 @@ def test_diff_tells_people_what_would_change(
     monkeypatch.setattr(
         action, "_work", lambda *_arguments: SimpleNamespace(diff=lambda: {"differences": differences}), raising=False
     )
-    monkeypatch.setattr(action, "_display", SimpleNamespace(display=shown.append), raising=False)
+    monkeypatch.setattr(action, "_display", SimpleNamespace(display=lambda text, **_more: shown.append(text)), raising=False)
     assert action._diff({}, {}) == {"differences": differences} and shown == told
 
 

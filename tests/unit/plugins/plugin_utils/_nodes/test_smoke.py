@@ -11,8 +11,10 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
     brief,
+    has_ended,
     looks,
     smoke_job,
+    smoke_progress,
     smoke_verdict,
 )
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -189,3 +191,50 @@ def test_a_log_cannot_move_the_terminal() -> None:
     pods = [{"metadata": {"name": "p"}, "status": ended("Failed", 1)}]
     _good, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": ["\x1b[2Jx" * 900] * 20})
     assert text.isprintable() and len(text) < 1000
+
+
+@pytest.mark.parametrize(
+    "status, ended",
+    [
+        (None, False),
+        ({}, False),
+        ({"phase": "Pending"}, False),
+        ({"phase": "Succeeded"}, True),
+        ({"phase": "Failed"}, True),
+        (OURS_RUNS, False),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "istio-proxy", "state": {"terminated": {"exitCode": 0}}}]}, False),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "smoke", "state": {"terminated": {"exitCode": 1}}}]}, True),
+    ],
+)
+def test_the_workload_has_ended_also_beside_a_sidecar_K20_native_sidecar(status: Data | None, ended: bool) -> None:
+    assert has_ended([{"metadata": {"name": "p"}, "status": status}] if status is not None else []) is ended
+
+
+@pytest.mark.parametrize(
+    "status, told",
+    [
+        (None, "it has no pod yet: FailedCreate: exceeded quota"),
+        (OURS_RUNS, "it runs"),
+        (WAITS, "container smoke: ErrImagePull"),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}],
+            },
+            "not scheduled: 0/1 nodes are available",
+        ),
+    ],
+)
+def test_a_wait_for_the_workload_says_why_K17_quota_conflict(status: Data | None, told: str) -> None:
+    job = smoke_job(typed(), "n1")
+    events = [
+        {
+            "metadata": {"name": "e"},
+            "involvedObject": {"name": job["metadata"]["name"]},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": "exceeded quota",
+        }
+    ]
+    pods = [{"metadata": {"name": "p"}, "status": status}] if status else []
+    assert smoke_progress(job, "n1", pods, events) == "node n1: the smoke workload: " + told
