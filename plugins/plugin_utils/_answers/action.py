@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import typing as t
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.plugins.callback.default import CallbackModule
+from ansible.plugins.loader import callback_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from . import bytecode  # noqa: F401
@@ -23,9 +26,6 @@ OUTPUT = 64 * 1024 * 1024
 MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 # What reading an answer raises in ansible-core when the host has put other types into it than core expects.
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
-# Callbacks that write to stdout for people, by their last names; awx_display makes events of our lines. What others
-# write may be read by a program, so that our lines go to stderr.
-FOR_PEOPLE = ("default", "awx_display", "debug", "dense", "diy", "unixy", "yaml")
 # Ansible's own colours for the tones of _text/screen.py; it leaves them out where it writes no colours.
 COLOURS = {
     "good": constants.COLOR_OK,
@@ -35,6 +35,13 @@ COLOURS = {
 }
 
 Result = dict[str, t.Any]
+
+
+@functools.lru_cache(maxsize=None)
+def stdout_is_for_people() -> bool:
+    """Whether the callback that writes to stdout is Ansible's default one, or made of it. Others write for programs."""
+    found = callback_loader.get(constants.DEFAULT_STDOUT_CALLBACK, class_only=True)
+    return isinstance(found, type) and issubclass(found, CallbackModule)
 
 
 class Answering(ActionBase):
@@ -54,11 +61,11 @@ class Answering(ActionBase):
         result: Result = super().run(tmp, task_vars)
         return result
 
-    def _show(self, lines: t.Iterable[tuple[str, str]]) -> None:
-        """Show lines at once, each with its tone: on stdout, or on stderr where stdout may be a program's."""
-        aside = str(constants.DEFAULT_STDOUT_CALLBACK).rpartition(".")[2] not in FOR_PEOPLE
+    def _show(self, lines: t.Iterable[tuple[str, str | None]]) -> None:
+        """Show lines at once, each with a tone or a colour: on stdout, or on stderr where stdout may be a program's."""
         for text, tone in lines:
-            self._display.display(clean(text, True), color=COLOURS.get(tone), stderr=aside)
+            colour = COLOURS.get(tone, tone) if tone else None
+            self._display.display(clean(text, True), color=colour, stderr=not stdout_is_for_people())
 
     def _tell(self, line: str) -> None:
         """Show one line while the task still runs."""
