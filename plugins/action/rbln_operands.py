@@ -181,7 +181,11 @@ class ActionModule(OfTask, Answering):
     def _judge(self, args: Result, task_vars: Result) -> Result:
         applied = args["outcome"].get("applied") or {}
         failed = {"failed": True} if applied.get("ok") is False else {}
-        return judge_host(task_vars["inventory_hostname"], {**args["outcome"], "applied": {**applied, **failed}})
+        found = judge_host(task_vars["inventory_hostname"], {**args["outcome"], "applied": {**applied, **failed}})
+        if found.get("failed"):
+            # A callback prints all of it around the message.
+            found["result"] = {key: found["result"][key] for key in ("cluster", "acted_by", "ok")}
+        return found
 
     def _smoke(self, args: Result, task_vars: Result) -> Result:
         """What the smoke workload of this host is; `wanted` is false, with the reason in `msg`, where none runs."""
@@ -259,7 +263,7 @@ class ActionModule(OfTask, Answering):
         good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
         log = [line for line in args["outcome"].get("log") or [] if str(line).strip()]
         result: Result = {"changed": False, "ok": good, "node": args["node"], "log": log}
-        return told({**result, "msg": text, **({} if good else {"failed": True})})
+        return self._brief(told({**result, "msg": text, **({} if good else {"failed": True})}), "log")
 
 
 def _wants_smoke(inputs: Inputs) -> bool:

@@ -155,8 +155,8 @@ waited:
   returned: when O(act=run)
   type: dict
 result:
-  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the
-    error.
+  description: For this host the cluster, the acting host, C(ok), and, when it has not failed, objects, node, DaemonSets
+    and allocatable NPUs. The message of a failure has the error.
   returned: when O(act=judge)
   type: dict
 wanted:
@@ -197,8 +197,8 @@ states:
   returned: when O(act=nodes)
   type: dict
 log:
-  description: The last lines of the log of the smoke workload.
-  returned: when O(act=smoke_verdict)
+  description: The last lines of the log of the smoke workload. The message of a failure has its end.
+  returned: when O(act=smoke_verdict) and it has not failed
   type: list
   elements: str
 requests:

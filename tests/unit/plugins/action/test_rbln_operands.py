@@ -450,7 +450,8 @@ def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pyte
     applied = work if ok else {**work, "ok": False}
     outcome = {"cluster": "k", "actor": "a", "round": "1", "applied": applied}
     found = action._judge({"outcome": outcome}, {"inventory_hostname": "a"})
-    assert found.get("failed", False) is not ok and ("refused" in found["result"]["error"]) is not ok
+    assert found.get("failed", False) is not ok and ("refused" in found["msg"]) is not ok
+    assert found["result"]["ok"] is ok and ("objects" in found["result"]) is ok
 
 
 def test_nodes_that_cannot_be_asked_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
