@@ -126,10 +126,10 @@ class ActionModule(Answering):
     def _follow(self, host: str, job: str, results: str) -> bool:
         """Wait until the job ends; False when it is gone without a result.
 
-        Each step is shown as it begins, and every TELL_EVERY seconds what goes on. A broken connection is retried for ten minutes. The process that watches a job has the job's name in its
-        arguments; the brackets keep the searching shell from finding itself. Only the list of grep counts, not its exit
-        code, which is an error when another process ends meanwhile. Each part has a head, because a terminal adds empty
-        lines before the first.
+        Each step is shown as it begins, and every TELL_EVERY seconds what goes on. A broken connection is retried for
+        ten minutes. The process that watches a job has the job's name in its arguments; the brackets keep the searching
+        shell from finding itself. Only the list of grep counts, not its exit code, which is an error when another
+        process ends meanwhile. Each part has a head, because a terminal adds empty lines before the first.
         """
         name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
         look = (

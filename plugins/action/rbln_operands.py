@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
@@ -51,7 +51,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import
     smoke_progress,
     smoke_verdict,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import TELL_EVERY
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
@@ -96,7 +95,9 @@ class ActionModule(OfTask, Answering):
         )
 
     def _cluster(self, inputs: Inputs) -> Cluster:
-        return Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
+        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
+        cluster.tell = self._tell
+        return cluster
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""

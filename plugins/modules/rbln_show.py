@@ -10,8 +10,8 @@ module: rbln_show
 short_description: Show the hosts of a play on one screen
 version_added: 0.1.0
 description:
-  - Shows a row for each host with its NPUs, versions, runtime and node, and below it what is wrong or not known, with the
-    next step. Hosts of which the same is to be said share it.
+  - Shows a row for each host with its NPUs, versions, runtime and node, and below it what is wrong or not known, with
+    the next step. Hosts of which the same is to be said share it.
   - Reads what the hosts of the play have registered, asks no host, and changes nothing. Use C(run_once).
   - The lines go to stdout beside Ansible's default callback and those made of it, in its colours. Beside any other one,
     such as P(ansible.posix.jsonl#callback), they go to stderr, and RV(hosts) has the data.

@@ -93,7 +93,8 @@ def _of_node(node: NodeState) -> list[Finding]:
         text = "cluster: node %s has the taint %s, which keeps our pods off. Next: Remove it when its cause is gone."
         found.append(Finding("warning", text % (name, taint)))
     if node["expected"] is not None and node["allocatable"] != node["expected"]:
-        text = "cluster: node %s offers %d of %d NPUs. Next: Run `ansible-playbook rebellions.npu.site --tags operands`."
+        step = "Run `ansible-playbook rebellions.npu.site --tags operands`."
+        text = "cluster: node %s offers %d of %d NPUs. Next: " + step
         found.append(Finding("warning", text % (name, node["allocatable"], node["expected"])))
     return found
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import BUSY, ApiError, Cluster, Data
+from .._cluster.api import BUSY, TELL_EVERY, ApiError, Cluster, Data
 from .._components.registry import component_of, wanted
 from .._objects.inputs import Inputs
 from .._objects.model import Component
@@ -36,8 +36,6 @@ from .verdict import (
 FATAL_PATIENCE = 20.0
 # Seconds after which all nodes are listed again where one outside of this run may hold an update.
 LIST_AGAIN = 30.0
-# Seconds between two lines that tell how far a wait is.
-TELL_EVERY = 10.0
 # More nodes than these are not asked for one by one.
 SINGLE_NODES = 20
 READY, FAILED, NOT_WAITED, PENDING = "ready", "failed", "not_waited", "pending"
@@ -181,10 +179,9 @@ class Waiter:
                 problems[0]["text"] + (" (and on %d more)" % (len(problems) - 1) if len(problems) > 1 else "")
                 for problems in sorted(causes.values(), key=len, reverse=True)
             ]
-            lines.append(
-                "%s: %s of %d nodes ready, %d of %d s: %s"
-                % (one.row.name, ready, len(one.must), seconds - one.since, self._deadline(one.row), " | ".join(why[:3]))
-            )
+            count = "%s: %s of %d nodes ready" % (one.row.name, ready, len(one.must))
+            waited = "%d of %d s" % (seconds - one.since, self._deadline(one.row))
+            lines.append("%s, %s: %s" % (count, waited, " | ".join(why[:3])))
         if behind:
             lines.append("not begun: %s" % ", ".join(behind))
         return lines

@@ -28,8 +28,11 @@ class Action(ActionModule):
 
     def __init__(self, answers: t.Sequence[str | None]) -> None:
         self.answers, self.told, self.asked, self.resets = list(answers), [], "", 0  # type: ignore[var-annotated]
-        self._display = types.SimpleNamespace(display=lambda text, **_more: self.told.append(text))  # type: ignore[assignment]
+        self._display = types.SimpleNamespace(display=self.shown)  # type: ignore[assignment]
         self._connection = types.SimpleNamespace(reset=self.reset)  # type: ignore[assignment]
+
+    def shown(self, text: str, **_more: t.Any) -> None:
+        self.told.append(text)
 
     def reset(self) -> None:
         self.resets += 1
@@ -83,8 +86,9 @@ def test_a_wait_is_told_when_what_it_waits_for_changes_and_every_ten_seconds_I05
     monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 3.0))
     monkeypatch.setattr(rbln_driver.time, "monotonic", lambda: now[0])
     one, two = (json.dumps({"text": "waits for npu-job (pid %d)" % pid}) for pid in (1, 2))
-    looks = [look(RUNS)] * 4 + [look(RUNS, waits=one)] * 5 + [look(RUNS, waits=two), look(RUNS, journal=JOURNAL, waits=two)]
-    action = Action([*looks, look(ENDED)])
+    looks = [look(RUNS)] * 4 + [look(RUNS, waits=one)] * 5
+    changes = look(RUNS, journal=JOURNAL, waits=two)
+    action = Action([*looks, look(RUNS, waits=two), changes, look(ENDED)])
     assert action._follow("npu-a", JOB, "/root/.ansible_async/" + JOB) is True
     assert action.told == [
         "npu-a: driver checks before the change (12 s)",

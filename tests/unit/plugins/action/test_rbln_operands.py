@@ -388,8 +388,10 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
     assert good["ok"] is True and "failed" not in good and good["log"] == ["fine"]
     state["terminated"]["exitCode"] = 2
     status["phase"] = "Failed"
+    more: list[str] = []
+    monkeypatch.setattr(action, "_display", SimpleNamespace(vvv=more.append), raising=False)
     bad = action._smoke_verdict({"node": "n1", "outcome": found}, {})
-    assert bad["failed"] is True and "code 2" in bad["msg"]
+    assert bad["failed"] is True and "code 2" in bad["msg"] and "log" not in bad and "fine" in more[0]
 
 
 class Pods:
