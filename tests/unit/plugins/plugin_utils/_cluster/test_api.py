@@ -225,8 +225,8 @@ def test_errors_that_need_another_step_say_so(status: int, text: str, words: lis
 
 def test_a_wait_is_told_every_ten_seconds_and_another_wait_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, now, told = client(monkeypatch)[0], [1000.0], []
-    monkeypatch.setattr(_api.time, "monotonic", lambda: now[0])
-    cluster.tell = told.append
+    monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
+    cluster.tell, cluster._waited_at, cluster._told_at = told.append, 0.0, 0.0
     for second in range(25):
         now[0] = 1000.0 + second
         cluster.waits("first, %d s" % second)
