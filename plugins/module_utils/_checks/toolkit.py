@@ -53,14 +53,14 @@ def driver_ready_readable(context: Context) -> Verdict | None:
             None,
             "%s is missing: the driver has not passed its proof yet" % path,
             evidence,
-            "Prove the scope driver first.",
+            "Run `ansible-playbook rebellions.npu.validate`.",
             INFO,
         )
     return Verdict(
         False if found.state == "failed" else None,
         found.detail,
         evidence,
-        "Remove %s and prove the scope driver again." % path,
+        "Remove %s, and run `ansible-playbook rebellions.npu.validate`." % path,
     )
 
 
@@ -99,7 +99,8 @@ def cdi_spec_valid(context: Context) -> Verdict | None:
     wrong = _errors(context)
     state = _state(context)
     if state == "invalid":
-        return Verdict(False, "; ".join(wrong) or "the specification is invalid", {"path": _spec(context)}, _generate(context))
+        detail = "; ".join(wrong) or "the specification is invalid"
+        return Verdict(False, detail, {"path": _spec(context)}, _generate(context))
     if state not in ("current", "stale"):
         return Verdict(
             None,
@@ -158,7 +159,7 @@ def cdi_spec_fresh(context: Context) -> Verdict | None:
             False,
             detail + "; its contents are what would be generated",
             evidence,
-            "Write the ready files again: that renews its time.",
+            "Run `ansible-playbook rebellions.npu.validate`: that renews its time.",
             WARNING,
         )
     return Verdict(False, detail, evidence, _generate(context))
