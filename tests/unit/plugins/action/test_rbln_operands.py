@@ -230,7 +230,6 @@ def test_the_smoke_workload_runs_for_each_host_that_has_an_npu(monkeypatch: pyte
     found = smoke(monkeypatch)
     assert found["wanted"] is True and found["changed"] is False and found["node"] == "node-a"
     assert found["msg"] == "node node-a: the smoke workload runs: docker.io/team/smoke:1 run"
-    assert found["label"].endswith("=" + found["definition"]["metadata"]["name"])
     assert found["access"] == ACCESS and "REP-SECRET" not in str(found)
     assert "would run" in smoke(monkeypatch, check=True)["msg"]
     for host, wanted, words in (("none", False, "no NPU"), ("a", True, "runs"), ("b", False, "the one of a stands")):
@@ -449,7 +448,7 @@ def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pyte
     """A callback would print all that it returns, beside what is said of each host."""
     action = object.__new__(ActionModule)
     work = {"nodes": {"a": {"node": "n1", "error": ""}}, "msg": "Apply DaemonSet: refused.", "objects": {}, "round": "1"}
-    applied = work if ok else {**work, "ok": False}
+    applied = {**work, "msg": ""} if ok else {**work, "ok": False}
     outcome = {"cluster": "k", "actor": "a", "round": "1", "applied": applied}
     found = action._judge({"outcome": outcome}, {"inventory_hostname": "a"})
     assert found.get("failed", False) is not ok and ("refused" in found["msg"]) is not ok
