@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 import typing as t
 import uuid
 
@@ -15,11 +14,11 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, registered, said_of_others
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
@@ -32,28 +31,15 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import (
-    NO_NODE,
-    Hosts,
-    match_members,
-    member_record,
-    node_states,
-)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
-    DELAY,
-    LABEL,
-    SMOKE,
-    brief,
-    has_ended,
-    smoke_job,
-    smoke_progress,
-    smoke_verdict,
-)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import SMOKE, brief, smoke_job, smoke_verdict
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import OPERANDS
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
@@ -101,18 +87,7 @@ class ActionModule(OfTask, Answering):
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
-        hostvars, known = task_vars.get("hostvars"), {member["host"] for member in members}
-        found: list[Named] = []
-        for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
-            if host in known:
-                continue
-            said = Said(hostvars, host)
-            kubeconfig = said.kubeconfig()
-            context = said(OPERANDS + "context") or said(INPUT + "kube_context")
-            if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
-                node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
-                found.append({"host": host, "node_name": node_name, "address": said("ansible_host")})
-        return found
+        return t.cast("list[Named]", said_of_others(task_vars, {member["host"] for member in members}, inputs))
 
     def _check(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
@@ -151,7 +126,7 @@ class ActionModule(OfTask, Answering):
         return _warned(result, inputs["notes"] if member["cluster"] else _unused_login(inputs, task_vars))
 
     def _clusters(self, args: Result, task_vars: Result) -> Result:
-        members = _registered(task_vars)
+        members = registered(task_vars, MEMBER)
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()
@@ -194,7 +169,7 @@ class ActionModule(OfTask, Answering):
         result: Result = {"changed": False, "wanted": False, "msg": ""}
         if not _wants_smoke(inputs):
             return result
-        members = _registered(task_vars)
+        members = registered(task_vars, MEMBER)
         mine = [one for one in members.values() if _cluster_of(one) == _cluster_of(members[host])]
         able = [one["host"] for one in mine if one["expected"] != 0]
         if host not in able or (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH:
@@ -212,29 +187,8 @@ class ActionModule(OfTask, Answering):
 
     def _smoke_wait(self, args: Result, task_vars: Result) -> Result:
         """Wait until the workload of a node has ended or its time is over; its pods, and warnings where it has not."""
-        inputs, node = self._inputs(task_vars), args["node"]
-        cluster, job = self._cluster(inputs), smoke_job(inputs, node)
-        selector = "%s=%s" % (LABEL, job["metadata"]["name"])
-        begun = told_at = time.monotonic()
-        seen: tuple[list[t.Any], list[t.Any]] | None = None
-        while True:
-            try:
-                pods = cluster.list("v1", "Pod", inputs["namespace"], selector)
-                ended = has_ended(pods)
-                events = [] if ended else cluster.list("v1", "Event", inputs["namespace"], fields="type=Warning")
-                seen, text = (pods, events), smoke_progress(job, node, pods, events)
-            except NpuError as exc:
-                ended, text = False, exc.message
-            waited = time.monotonic() - begun
-            if ended or waited >= inputs["smoke"]["timeout"]:
-                break
-            if time.monotonic() - told_at >= TELL_EVERY:
-                told_at = time.monotonic()
-                self._tell("%s (%d of %d s)" % (text, waited, inputs["smoke"]["timeout"]))
-            time.sleep(DELAY)
-        if seen is None:
-            raise NpuError("The smoke workload on node %s could not be looked at: %s" % (node, text), "Run again.")
-        return told({"changed": False, "ended": ended, "pods": seen[0], "events": seen[1]})
+        inputs = self._inputs(task_vars)
+        return told({"changed": False, **wait_for_smoke(self._cluster(inputs), inputs, args["node"], self._tell)})
 
     def _nodes(self, args: Result, task_vars: Result) -> Result:
         """What the cluster says of the nodes of its members. It is shown and decides nothing, so nothing fails here."""
@@ -302,18 +256,6 @@ def _require_smoke_modules() -> None:
             f"{SMOKE}.enabled is true, and the collection kubernetes.core is not installed on the controller.",
             "Run: ansible-galaxy collection install kubernetes.core",
         )
-
-
-def _registered(task_vars: Result) -> Result:
-    """{host: its record} of the hosts of the play that have one; a fact of this name is no record."""
-    found = {}
-    for host in task_vars["ansible_play_batch"]:
-        # Untemplated: records hold text of hosts.
-        variables = task_vars["hostvars"].raw_get(host)
-        record = variables.get(MEMBER) if MEMBER not in (variables.get("ansible_facts") or {}) else None
-        if record and record.get("member"):
-            found[host] = {**record["member"], "host": host}
-    return found
 
 
 def told(result: Result) -> Result:

@@ -12,12 +12,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT
-from .._objects.parts import NPU_KEY
-from .._objects.placement import repelling_taints
 from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from .match import find_nodes
-from .readiness import allocatable_npus, node_ready
-from .records import FoundNode, Member, Named, NodeRecord, NodeState
+from .records import FoundNode, Member, Named, NodeRecord
 from .verdict import has_npu
 
 
@@ -96,61 +93,6 @@ def _records(members: t.Sequence[Member], found: t.Mapping[str, FoundNode]) -> d
         }
         for member in members
     }
-
-
-NO_NODE: NodeState = {
-    "node": "",
-    "ready": False,
-    "cordoned": False,
-    "drained": None,
-    "taints": [],
-    "allocatable": 0,
-    "expected": None,
-    "error": "",
-}
-
-
-def node_states(cluster: Cluster, hosts: Hosts, inputs: Inputs) -> dict[str, NodeState]:
-    """Host to what the cluster says of its node; pods are asked for on cordoned nodes alone.
-
-    The taints are those that none of our pods tolerates.
-    """
-    tolerations = [{"key": NPU_KEY, "operator": "Exists"}, *inputs["tolerations"]]
-    nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
-    found = find_nodes(hosts.members, list(nodes.values()), hosts.others, hosts.strict)
-    states: dict[str, NodeState] = {}
-    for member in hosts.members:
-        one = found[member["host"]]
-        if one["error"]:
-            states[member["host"]] = {**NO_NODE, "error": one["error"]}
-            continue
-        node = nodes[one["node"]]
-        cordoned = bool((node.get("spec") or {}).get("unschedulable"))
-        states[member["host"]] = {
-            "node": one["node"],
-            "ready": node_ready(node),
-            "cordoned": cordoned,
-            "drained": _is_drained(cluster, one["node"]) if cordoned else None,
-            "taints": repelling_taints({"tolerations": tolerations}, node),
-            "allocatable": allocatable_npus(node, inputs["resource_name"]),
-            "expected": member["expected"],
-            "error": "",
-        }
-    return states
-
-
-def _is_drained(cluster: Cluster, name: str) -> bool | None:
-    """Whether only pods are left that a drain leaves: those of DaemonSets, of the node itself, and ended ones."""
-    try:
-        pods = cluster.list("v1", "Pod", fields="spec.nodeName=" + name)
-    except ApiError:
-        # Not everybody may list pods of all namespaces.
-        return None
-    return all(
-        any(owner.get("kind") in ("DaemonSet", "Node") for owner in pod["metadata"].get("ownerReferences") or [])
-        or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        for pod in pods
-    )
 
 
 def label_nodes(cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool) -> dict[str, NodeRecord]:

@@ -393,56 +393,6 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
     assert bad["failed"] is True and "code 2" in bad["msg"] and "log" not in bad and "fine" in more[0]
 
 
-class Pods:
-    """A cluster whose answers to the wait for a workload come in order; an exception is raised."""
-
-    def __init__(self, *answers: Any) -> None:
-        self.answers, self.last = list(answers), []  # type: ignore[var-annotated]
-
-    def list(self, _api: str, kind: str, *_where: str, **_fields: str) -> Any:
-        if kind == "Event":
-            return []
-        if self.answers:
-            self.last = self.answers.pop(0)
-        if isinstance(self.last, Exception):
-            raise self.last
-        return self.last
-
-
-def waits(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> tuple[dict[str, Any], list[str]]:
-    """The result of the wait for a smoke workload of at most 40 s, and what it told."""
-    action, told, now = object.__new__(ActionModule), [], [0.0]
-    monkeypatch.setattr(rbln_operands.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    monkeypatch.setattr(rbln_operands.time, "monotonic", lambda: now[0])
-    given = {**SMOKE, "timeout": 40}
-    monkeypatch.setattr(action, "_inputs", lambda _variables: inputs(enabled=True, smoke=given), raising=False)
-    monkeypatch.setattr(action, "_cluster", lambda _inputs: Pods(*answers), raising=False)
-    monkeypatch.setattr(action, "_tell", told.append, raising=False)
-    return action._smoke_wait({"node": "n1"}, {}), told
-
-
-def pod(**status: Any) -> list[dict[str, Any]]:
-    return [{"metadata": {"name": "p"}, "status": status}]
-
-
-def test_the_wait_for_a_workload_says_every_ten_seconds_why_and_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    pending = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU left"}])
-    lost = NpuError("The API server cannot be reached.", "Check.")
-    found, told = waits(monkeypatch, [], [], pending, pending, lost, pod(phase="Succeeded"))
-    assert (found["ended"], found["pods"], found["events"]) == (True, pod(phase="Succeeded"), [])
-    assert told == [
-        "node n1: the smoke workload: not scheduled: no NPU left (10 of 40 s)",
-        "The API server cannot be reached. (20 of 40 s)",
-    ]
-
-
-def test_a_workload_that_does_not_end_is_left_to_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, told = waits(monkeypatch, pod(phase="Running"))
-    assert (found["ended"], found["pods"]) == (False, pod(phase="Running")) and len(told) == 3
-    with pytest.raises(NpuError, match="could not be looked at: The API server cannot be reached"):
-        waits(monkeypatch, NpuError("The API server cannot be reached.", "Check."))
-
-
 @pytest.mark.parametrize("ok", [True, False])
 def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
     """A callback would print all that it returns, beside what is said of each host."""

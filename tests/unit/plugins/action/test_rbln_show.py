@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.action import rbln_show
 from ansible_collections.rebellions.npu.plugins.action.rbln_show import ActionModule
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers import action as answers
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import NO_NODE
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import facts, runtime, runtimes
 
 Data = dict[str, Any]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import NO_NODE
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview import (
     GROUPS,
     HEAD,

@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import
     smoke_progress,
     smoke_verdict,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
@@ -236,3 +237,52 @@ def test_a_wait_for_the_workload_says_why_K17_quota_conflict(status: Data | None
     ]
     pods = [{"metadata": {"name": "p"}, "status": status}] if status else []
     assert smoke_progress(job, "n1", pods, events) == "node n1: the smoke workload: " + told
+
+
+class Pods:
+    """A cluster whose answers to the wait for a workload come in order; an exception is raised."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.last = list(answers), []  # type: ignore[var-annotated]
+
+    def list(self, _api: str, kind: str, *_where: str, **_fields: str) -> Any:
+        if kind == "Event":
+            return []
+        if self.answers:
+            self.last = self.answers.pop(0)
+        if isinstance(self.last, Exception):
+            raise self.last
+        return self.last
+
+
+def waits(*answers: Any) -> tuple[Data, list[str]]:
+    """The result of the wait for a smoke workload of at most 40 s, and what it told."""
+    told, now = [], [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    cluster: Any = Pods(*answers)
+    return wait_for_smoke(cluster, typed({"timeout": 40}), "n1", told.append, lambda: now[0], sleep), told
+
+
+def pod(**status: Any) -> list[Data]:
+    return [{"metadata": {"name": "p"}, "status": status}]
+
+
+def test_the_wait_for_a_workload_says_every_ten_seconds_why_and_ends_with_it() -> None:
+    pending = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU left"}])
+    lost = NpuError("The API server cannot be reached.", "Check.")
+    found, told = waits([], [], pending, pending, lost, pod(phase="Succeeded"))
+    assert (found["ended"], found["pods"], found["events"]) == (True, pod(phase="Succeeded"), [])
+    assert told == [
+        "node n1: the smoke workload: not scheduled: no NPU left (10 of 40 s)",
+        "The API server cannot be reached. (20 of 40 s)",
+    ]
+
+
+def test_a_workload_that_does_not_end_is_left_to_its_verdict() -> None:
+    found, told = waits(pod(phase="Running"))
+    assert (found["ended"], found["pods"]) == (False, pod(phase="Running")) and len(told) == 3
+    with pytest.raises(NpuError, match="could not be looked at: The API server cannot be reached"):
+        waits(NpuError("The API server cannot be reached.", "Check."))

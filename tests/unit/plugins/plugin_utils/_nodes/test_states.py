@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, node_states
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import node_states
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
