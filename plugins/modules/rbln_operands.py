@@ -41,8 +41,8 @@ options:
     required: true
     choices: [check, member, clusters, render, run, diff, absent, judge, smoke, smoke_wait, nodes, smoke_verdict]
   members:
-    description: For V(run), V(diff), V(absent) and V(nodes) the records of the members of the cluster. V(clusters) reads what
-      each host of the play has registered as C(__rbln_operands_member).
+    description: For V(run), V(diff), V(absent) and V(nodes) the records of the members of the cluster. V(clusters)
+      reads what each host of the play has registered as C(__rbln_operands_member).
     type: list
     elements: dict
     default: []
@@ -56,7 +56,8 @@ options:
     type: str
     default: ""
   node:
-    description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is empty.
+    description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is
+      empty.
     type: str
     default: ""
   fail:

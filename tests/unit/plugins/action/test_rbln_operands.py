@@ -73,7 +73,8 @@ def test_diff_tells_people_what_would_change(
     monkeypatch.setattr(
         action, "_work", lambda *_arguments: SimpleNamespace(diff=lambda: {"differences": differences}), raising=False
     )
-    monkeypatch.setattr(action, "_display", SimpleNamespace(display=lambda text, **_more: shown.append(text)), raising=False)
+    display = SimpleNamespace(display=lambda text, **_more: shown.append(text))
+    monkeypatch.setattr(action, "_display", display, raising=False)
     assert action._diff({}, {}) == {"differences": differences} and shown == told
 
 
@@ -397,8 +398,8 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
 def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
     """A callback would print all that it returns, beside what is said of each host."""
     action = object.__new__(ActionModule)
-    work = {"nodes": {"a": {"node": "n1", "error": ""}}, "msg": "Apply DaemonSet: refused.", "objects": {}, "round": "1"}
-    applied = {**work, "msg": ""} if ok else {**work, "ok": False}
+    work = {"nodes": {"a": {"node": "n1", "error": ""}}, "objects": {}, "round": "1"}
+    applied = work if ok else {**work, "ok": False, "msg": "Apply DaemonSet: refused."}
     outcome = {"cluster": "k", "actor": "a", "round": "1", "applied": applied}
     found = action._judge({"outcome": outcome}, {"inventory_hostname": "a"})
     assert found.get("failed", False) is not ok and ("refused" in found["msg"]) is not ok

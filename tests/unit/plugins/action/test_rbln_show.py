@@ -111,7 +111,8 @@ def test_the_nodes_come_from_whichever_host_has_asked() -> None:
 
 def test_a_proof_is_shown_where_it_is_asked_for() -> None:
     bad = {"name": "driver_loaded", "vendor": "rebellions", "scope": "driver", "ok": False, "severity": "error"}
-    checks = [{**bad, "detail": "it is not loaded", "evidence": {"big": "x" * 5000}, "next_step": "Load.", "seconds": 0.1}]
+    more = {"detail": "it is not loaded", "evidence": {"big": "x" * 5000}, "next_step": "Load.", "seconds": 0.1}
+    checks = [{**bad, **more}]
     told = {"rbln_proof": {"state": "failed", "passed": False, "checks": checks}}
     hosts = {"a": {**seen(), "rbln_validator_proof": {"ansible_facts": told}}, "b": seen()}
     result, shown = run(hosts, what="proof")

@@ -117,6 +117,7 @@ def beside(status: Data, **sidecar: Any) -> Data:
 
 RUNS: Data = {"running": {"startedAt": "2026-11-29T08:00:00Z"}}
 OURS_RUNS: Data = {"phase": "Running", "containerStatuses": [{"name": "smoke", "state": RUNS}]}
+ENDED = {"terminated": {"exitCode": 1}}
 WAITS = {"phase": "Pending", "containerStatuses": [{"name": "smoke", "state": {"waiting": {"reason": "ErrImagePull"}}}]}
 FULL = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient npu"}]
 VERDICTS: dict[str, tuple[Data | None, list[str], bool, list[str]]] = {
@@ -201,8 +202,8 @@ def test_a_log_cannot_move_the_terminal() -> None:
         ({"phase": "Succeeded"}, True),
         ({"phase": "Failed"}, True),
         (OURS_RUNS, False),
-        ({**OURS_RUNS, "containerStatuses": [{"name": "istio-proxy", "state": {"terminated": {"exitCode": 0}}}]}, False),
-        ({**OURS_RUNS, "containerStatuses": [{"name": "smoke", "state": {"terminated": {"exitCode": 1}}}]}, True),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "istio-proxy", "state": ENDED}]}, False),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "smoke", "state": ENDED}]}, True),
     ],
 )
 def test_the_workload_has_ended_also_beside_a_sidecar_K20_native_sidecar(status: Data | None, ended: bool) -> None:
