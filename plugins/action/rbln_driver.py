@@ -15,7 +15,7 @@ from ansible.playbook.task import Task
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import MASK
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, state_path
+from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver_notes import JOURNAL, WAITS, state_path
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean
@@ -34,7 +34,7 @@ WORDS = {
 }
 PAUSES = (0.5, 0.5, 1.0, 1.0, 2.0)
 PAUSE = 3.0
-TELL_EVERY = 30.0
+TELL_EVERY = 10.0
 LOST = 600.0
 # Keys that ansible adds to the answer of a job that has ended.
 OF_THE_JOB = (
@@ -51,7 +51,7 @@ OF_THE_JOB = (
     "outdata",
 )
 INTERRUPTED = "The change of the driver was interrupted. Next: run again; the next run takes it over."
-HEAD = re.compile(r"^=(note|jobs|journal)\s*$", re.M)
+HEAD = re.compile(r"^=(note|jobs|waits|journal)\s*$", re.M)
 
 
 class ActionModule(Answering):
@@ -124,16 +124,20 @@ class ActionModule(Answering):
         return dict(action.run(task_vars=task_vars))
 
     def _follow(self, host: str, job: str, results: str) -> bool:
-        """Wait until the job ends, and show each step as it begins; False when the job is gone without a result.
+        """Wait until the job ends; False when it is gone without a result.
 
-        A broken connection is retried for ten minutes. The process that watches a job has the job's name in its
-        arguments; the brackets keep the searching shell from finding itself. Only the list of grep counts, not its exit
-        code, which is an error when another process ends meanwhile. Each part has a head, because a terminal adds empty
-        lines before the first.
+        Each step is shown as it begins, and every TELL_EVERY seconds what goes on. A broken connection is retried for
+        ten minutes. The process that watches a job has the job's name in its arguments; the brackets keep the searching
+        shell from finding itself. Only the list of grep counts, not its exit code, which is an error when another
+        process ends meanwhile. Each part has a head, because a terminal adds empty lines before the first.
         """
         name = "[%s]%s" % (job[0], job[1:].partition(".")[0])
-        look = "echo =note; cat %s; echo; echo =jobs; grep -lsa '%s' /proc/[0-9]*/cmdline; echo =journal; cat %s"
-        command = look % (results.replace(job, "[%s]%s" % (job[0], job[1:])), name, state_path(PROFILE, JOURNAL))
+        look = (
+            "echo =note; cat %s; echo; echo =jobs; grep -lsa '%s' /proc/[0-9]*/cmdline; "
+            "echo =waits; cat %s; echo; echo =journal; cat %s"
+        )
+        notes = [state_path(PROFILE, note) for note in (WAITS, JOURNAL)]
+        command = look % (results.replace(job, "[%s]%s" % (job[0], job[1:])), name, *notes)
         begun = told_at = seen_at = time.monotonic()
         pauses = list(PAUSES)
         told, missed = "", 0
@@ -154,13 +158,10 @@ class ActionModule(Answering):
             if state and (state.get("finished") or "started" not in state):
                 return True
             missed = 0 if "/cmdline" in said.get("jobs", "") else missed + 1
-            journal = _object(said.get("journal", ""))
-            step = clean(str(journal.get("step") or ""))[:64]
-            if step and (step != told or now - told_at > TELL_EVERY):
-                told, told_at = step, now
-                self._display.display(
-                    "%s: driver %s, %s (%d s)" % (host, _between(journal), step.replace("_", " "), now - begun)
-                )
+            text = _progress(_object(said.get("journal", "")), _object(said.get("waits", "")))
+            if (text != told and text) or now - told_at > TELL_EVERY:
+                told, told_at = text, now
+                self._tell("%s: driver %s (%d s)" % (host, text or "checks before the change", now - begun))
         return False
 
 
@@ -170,6 +171,12 @@ def _object(text: str) -> dict[str, t.Any]:
     except (ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def _progress(journal: t.Mapping[str, t.Any], waits: t.Mapping[str, t.Any]) -> str:
+    """The step of a change, or what is waited for before it; empty before both."""
+    step = clean(str(journal.get("step") or ""))[:64].replace("_", " ")
+    return "%s, %s" % (_between(journal), step) if step else clean(str(waits.get("text") or ""))[:500]
 
 
 def _between(journal: t.Mapping[str, t.Any]) -> str:

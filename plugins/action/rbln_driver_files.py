@@ -55,7 +55,7 @@ class ActionModule(Answering):
         try:
             args["staged"] = {}
             for name in missing:
-                self._display.display("%s: sending %s" % (task_vars.get("inventory_hostname", ""), name))
+                self._tell("%s: sending %s" % (task_vars.get("inventory_hostname", ""), name))
                 args["staged"][name] = self._connection._shell.join_path(folder, name)
                 self._transfer_file(found[name], args["staged"][name])
             result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars))

@@ -51,7 +51,7 @@ class ActionModule(Answering):
                 "Next: install a newer one there and set ansible_python_interpreter to it."
                 % (task_vars or {}).get("inventory_hostname", "the host")
             )
-            return result
+            return self._brief(result, "module_stdout", "module_stderr")
         observed = result.get("ansible_facts", {}).get("rbln_observed")
         if observed:
             observed["host_tool"]["config"] = config

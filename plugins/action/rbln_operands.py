@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, registered, said_of_others
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
@@ -32,20 +32,14 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
-    DELAY,
-    LABEL,
-    SMOKE,
-    brief,
-    looks,
-    smoke_job,
-    smoke_verdict,
-)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import SMOKE, brief, smoke_job, smoke_verdict
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import OPERANDS
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
@@ -72,6 +66,8 @@ class ActionModule(OfTask, Answering):
         except NpuError as exc:
             # The API server's words may be in it.
             result.update(failed=True, msg=clean(str(exc), True))
+        if not args["fail"]:
+            result["ok"] = not result.pop("failed", False)
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
@@ -85,26 +81,13 @@ class ActionModule(OfTask, Answering):
         )
 
     def _cluster(self, inputs: Inputs) -> Cluster:
-        return Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
-
-    def _tell(self, line: str) -> None:
-        """Show a line while the task runs; on stderr, because callbacks write results for programs to stdout."""
-        self._display.display(clean(line, True), stderr=True)
+        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
+        cluster.tell = self._tell
+        return cluster
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
-        hostvars, known = task_vars.get("hostvars"), {member["host"] for member in members}
-        found: list[Named] = []
-        for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
-            if host in known:
-                continue
-            said = Said(hostvars, host)
-            kubeconfig = said.kubeconfig()
-            context = said(OPERANDS + "context") or said(INPUT + "kube_context")
-            if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
-                node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
-                found.append({"host": host, "node_name": node_name, "address": said("ansible_host")})
-        return found
+        return t.cast("list[Named]", said_of_others(task_vars, {member["host"] for member in members}, inputs))
 
     def _check(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
@@ -143,7 +126,7 @@ class ActionModule(OfTask, Answering):
         return _warned(result, inputs["notes"] if member["cluster"] else _unused_login(inputs, task_vars))
 
     def _clusters(self, args: Result, task_vars: Result) -> Result:
-        members = _registered(task_vars)
+        members = registered(task_vars, MEMBER)
         clusters = choose_actors(members)
         if any(not key.startswith("manifests in ") for key in clusters):
             require_packages()
@@ -165,14 +148,20 @@ class ActionModule(OfTask, Answering):
 
     def _diff(self, args: Result, task_vars: Result) -> Result:
         result = told(self._work(args, task_vars).diff())
-        self._display.display("\n".join(difference_lines(result["differences"])))
+        self._show([("\n".join(difference_lines(result["differences"])), "")])
         return result
 
     def _absent(self, args: Result, task_vars: Result) -> Result:
         return told(self._work(args, task_vars).absent())
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
-        return judge_host(task_vars["inventory_hostname"], args["outcome"])
+        applied = args["outcome"].get("applied") or {}
+        failed = {"failed": True} if applied.get("ok") is False else {}
+        found = judge_host(task_vars["inventory_hostname"], {**args["outcome"], "applied": {**applied, **failed}})
+        if found.get("failed"):
+            # A callback prints all of it around the message.
+            found["result"] = {key: found["result"][key] for key in ("cluster", "acted_by", "ok")}
+        return found
 
     def _smoke(self, args: Result, task_vars: Result) -> Result:
         """What the smoke workload of this host is; `wanted` is false, with the reason in `msg`, where none runs."""
@@ -180,7 +169,7 @@ class ActionModule(OfTask, Answering):
         result: Result = {"changed": False, "wanted": False, "msg": ""}
         if not _wants_smoke(inputs):
             return result
-        members = _registered(task_vars)
+        members = registered(task_vars, MEMBER)
         mine = [one for one in members.values() if _cluster_of(one) == _cluster_of(members[host])]
         able = [one["host"] for one in mine if one["expected"] != 0]
         if host not in able or (inputs["node_workload"] or inputs["workload"]) == PASSTHROUGH:
@@ -193,9 +182,24 @@ class ActionModule(OfTask, Answering):
         job = smoke_job(inputs, node)
         will = "would run" if self._dry_run else "runs"
         msg = clean("node %s: the smoke workload %s: %s" % (node, will, brief(job)), True)
-        more = {"looks": looks(inputs), "delay": DELAY, "log_lines": inputs["smoke"]["log_lines"], "access": access}
-        label = "%s=%s" % (LABEL, job["metadata"]["name"])
-        return {**result, **more, "wanted": True, "node": node, "definition": job, "label": label, "msg": msg}
+        more = {"log_lines": inputs["smoke"]["log_lines"], "access": access}
+        return {**result, **more, "wanted": True, "node": node, "definition": job, "msg": msg}
+
+    def _smoke_wait(self, args: Result, task_vars: Result) -> Result:
+        """Wait until the workload of a node has ended or its time is over; its pods, and warnings where it has not."""
+        inputs = self._inputs(task_vars)
+        return told({"changed": False, **wait_for_smoke(self._cluster(inputs), inputs, args["node"], self._tell)})
+
+    def _nodes(self, args: Result, task_vars: Result) -> Result:
+        """What the cluster says of the nodes of its members. It is shown and decides nothing, so nothing fails here."""
+        members = args["members"]
+        try:
+            inputs = self._inputs(task_vars)
+            hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
+            states = node_states(self._cluster(inputs), hosts, inputs)
+        except NpuError as exc:
+            states = {member["host"]: {**NO_NODE, "error": str(exc)} for member in members}
+        return told({"changed": False, "states": states})
 
     def _access(self, inputs: Inputs) -> Result:
         """What the tasks of kubernetes.core are given. Content is not in it: they take it from the input."""
@@ -214,7 +218,7 @@ class ActionModule(OfTask, Answering):
         good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
         log = [line for line in args["outcome"].get("log") or [] if str(line).strip()]
         result: Result = {"changed": False, "ok": good, "node": args["node"], "log": log}
-        return told({**result, "msg": text, **({} if good else {"failed": True})})
+        return self._brief(told({**result, "msg": text, **({} if good else {"failed": True})}), "log")
 
 
 def _wants_smoke(inputs: Inputs) -> bool:
@@ -254,18 +258,6 @@ def _require_smoke_modules() -> None:
         )
 
 
-def _registered(task_vars: Result) -> Result:
-    """{host: its record} of the hosts of the play that have one; a fact of this name is no record."""
-    found = {}
-    for host in task_vars["ansible_play_batch"]:
-        # Untemplated: records hold text of hosts.
-        variables = task_vars["hostvars"].raw_get(host)
-        record = variables.get(MEMBER) if MEMBER not in (variables.get("ansible_facts") or {}) else None
-        if record and record.get("member"):
-            found[host] = {**record["member"], "host": host}
-    return found
-
-
 def told(result: Result) -> Result:
     """A result that a terminal can show: labels, annotations and messages of live objects are text of others."""
     cleaned: Result = clean_all(result)
@@ -289,6 +281,8 @@ ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {
     "absent": ActionModule._absent,
     "judge": ActionModule._judge,
     "smoke": ActionModule._smoke,
+    "smoke_wait": ActionModule._smoke_wait,
+    "nodes": ActionModule._nodes,
     "smoke_verdict": ActionModule._smoke_verdict,
 }
 ARGUMENTS = {
@@ -297,4 +291,5 @@ ARGUMENTS = {
     "outcome": {"type": "dict", "default": {}},
     "node": {"type": "str", "default": ""},
     "round": {"type": "str", "default": ""},
+    "fail": {"type": "bool", "default": True},
 }

@@ -1,9 +1,11 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_validate: the module's answer is judged."""
+"""Controller side of rbln_validate: the module's answer is judged, and a failure is what a person reads."""
 
 from __future__ import annotations
+
+import typing as t
 
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -11,3 +13,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action imp
 
 class ActionModule(Answering, Normal):
     """As ansible runs any module, with the answer judged."""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        return self._brief(super().run(tmp, task_vars), "checks", "ansible_facts")

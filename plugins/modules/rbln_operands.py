@@ -34,13 +34,15 @@ options:
       - V(diff) says field by field what V(run) would change, and writes nothing.
       - V(absent) removes labels and objects and proves that they are gone.
       - V(judge) turns the outcome of the cluster into success or failure of this host.
-      - V(smoke) makes the smoke workload for the node of this host, and V(smoke_verdict) says what its end proves.
+      - V(smoke) makes the smoke workload for the node of this host, V(smoke_wait) waits until it has ended, and
+        V(smoke_verdict) says what its end proves.
+      - V(nodes) says what the cluster says of the nodes of its members, and never fails.
     type: str
     required: true
-    choices: [check, member, clusters, render, run, diff, absent, judge, smoke, smoke_verdict]
+    choices: [check, member, clusters, render, run, diff, absent, judge, smoke, smoke_wait, nodes, smoke_verdict]
   members:
-    description: For V(run), V(diff) and V(absent) the records of the members of the cluster. V(clusters) reads what
-      each host of the play has registered as C(__rbln_operands_member).
+    description: For V(run), V(diff), V(absent) and V(nodes) the records of the members of the cluster. V(clusters)
+      reads what each host of the play has registered as C(__rbln_operands_member).
     type: list
     elements: dict
     default: []
@@ -54,9 +56,14 @@ options:
     type: str
     default: ""
   node:
-    description: For V(smoke) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is empty.
+    description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it is
+      empty.
     type: str
     default: ""
+  fail:
+    description: Whether the task fails when the act does. Otherwise RV(ok) says so, and V(judge) fails the hosts by it.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.writes
@@ -149,8 +156,8 @@ waited:
   returned: when O(act=run)
   type: dict
 result:
-  description: For this host the cluster, the acting host, objects, node, DaemonSets, allocatable NPUs, C(ok), and the
-    error.
+  description: For this host the cluster, the acting host, C(ok), and, when it has not failed, objects, node, DaemonSets
+    and allocatable NPUs. The message of a failure has the error.
   returned: when O(act=judge)
   type: dict
 wanted:
@@ -167,12 +174,32 @@ definition:
   returned: when O(act=smoke) and it runs
   type: dict
 ok:
-  description: Whether the container of the smoke workload ended with code 0.
-  returned: when O(act=smoke_verdict)
+  description: Whether the act has not failed; for V(smoke_verdict), whether the container of the smoke workload ended
+    with code 0.
+  returned: when O(act=smoke_verdict) or O(fail) is false
   type: bool
+ended:
+  description: Whether the smoke workload has ended within its time.
+  returned: when O(act=smoke_wait)
+  type: bool
+pods:
+  description: The pods of the smoke workload.
+  returned: when O(act=smoke_wait)
+  type: list
+  elements: dict
+events:
+  description: The warnings of the namespace, where the workload has not ended.
+  returned: when O(act=smoke_wait)
+  type: list
+  elements: dict
+states:
+  description: For each host its node, whether it is C(ready), C(cordoned) and C(drained), the C(taints) that keep our
+    pods off, the C(allocatable) and the C(expected) NPUs, or the C(error).
+  returned: when O(act=nodes)
+  type: dict
 log:
-  description: The last lines of the log of the smoke workload.
-  returned: when O(act=smoke_verdict)
+  description: The last lines of the log of the smoke workload. The message of a failure has its end.
+  returned: when O(act=smoke_verdict) and it has not failed
   type: list
   elements: str
 requests:

@@ -37,7 +37,9 @@ options:
     choices: [write, keep, remove, remove_toolkit]
     default: write
   fail_on_blocking:
-    description: Whether the module fails when the proof has not passed. Otherwise RV(passed) says so.
+    description:
+      - Whether the module fails when the proof has not passed. Otherwise RV(passed) says so.
+      - Ansible prints all that a failed task returns, so a failure has no RV(checks) and no facts; C(-vvv) prints them.
     type: bool
     default: true
 seealso:
@@ -70,7 +72,7 @@ EXAMPLES = r"""
 RETURN = r"""
 checks:
   description: Every check. Its form is C(docs/schemas/check.schema.json).
-  returned: always
+  returned: when the module does not fail
   type: list
   elements: dict
   contains:
@@ -136,10 +138,13 @@ changes:
   sample:
     - path: /run/rbln/validations/driver-ready
       act: written
+msg:
+  description: Which checks stand in the way, and what to do.
+  returned: when RV(passed) is false
+  type: str
 ansible_facts:
-  description: The proof as C(rbln_proof). If the module does not fail, also the facts behind it as C(rbln) and
-    C(rbln_runtimes).
-  returned: always
+  description: The proof as C(rbln_proof), and the facts behind it as C(rbln) and C(rbln_runtimes).
+  returned: when the module does not fail
   type: dict
 """
 
@@ -190,8 +195,10 @@ def main() -> None:
         },
         "ansible_facts": {"rbln_proof": data},
     }
-    if not data["passed"] and module.params["fail_on_blocking"]:
-        module.fail_json(msg=proof.message(), **result)
+    if not data["passed"]:
+        result["msg"] = proof.message()
+        if module.params["fail_on_blocking"]:
+            module.fail_json(**result)
     if seen.facts:
         result["ansible_facts"].update(rbln=seen.facts, rbln_runtimes=seen.runtimes)
     module.exit_json(**result)

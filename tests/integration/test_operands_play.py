@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -294,10 +295,14 @@ def test_P01_toleration_mismatch_names_taint_and_node_of_one_host(api: ApiServer
     api.kubectl("taint", "node", "node-a", TAINT)
     try:
         api.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--wait=false")
-        run = play(wait_timeout=10)
+        run = play(wait_timeout=13)
     finally:
         api.kubectl("taint", "node", "node-a", "team-")
     assert run.code != 0
+    waits = re.findall(r"^validator: (\d) of 2 nodes ready, 1\d of 13 s: (.*)$", run.text, re.M)
+    assert len(waits) == 1 and waits[0][0] == "1" and TAINT in waits[0][1], run.text[-3000:]
+    # What fails is said of each host, and by no other task.
+    assert run.tasks[WORK]["a"]["ok"] is False and run.tasks[WORK]["a"].get("failed") is not True
     assert "node node-a: the taint team=ml:NoExecute is not tolerated" in run.judged("a")["msg"]
     assert run.judged("b").get("failed") is not True
 

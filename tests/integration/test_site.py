@@ -104,6 +104,46 @@ def test_second_run_changes_nothing_U06_noop_upgrade(nodes: Hosts) -> None:
         assert len(part) - remote <= 10 and len(part) > 5, [one.task for one in part]
 
 
+# The callback of a person at a terminal.
+TERMINAL = {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}
+SPEC = "/var/run/cdi/rbln.yaml"
+
+
+def rows(run: Run) -> dict[str, list[str]]:
+    """{host: the words of its row} of the screen."""
+    lines = run.out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.split()[:2] == ["host", "NPUs"])
+    return {words[0]: words for words in (line.split() for line in lines[first + 1 :]) if words and words[0] in BOTH}
+
+
+def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_failed(nodes: Hosts) -> None:
+    nodes.done()
+    nodes.state[B] = "dirty"
+    nodes.lab.kubectl("cordon", A)
+    try:
+        run = play("discover", nodes.inventory(), env=TERMINAL)
+        assert run.code == 0, run.out[-2000:] + run.err[-1000:]
+        assert rows(run)[A][1:4] == ["2", "3.2.2", "3.2.2"] and "containerd" in rows(run)[A]
+        assert "cluster: node it-a is cordoned. Next: Run `kubectl uncordon it-a`" in run.out, run.out
+        assert "2 hosts: 2 ok" in run.out and "evidence" not in run.out and len(run.out) < 6000
+        # Another callback's output is its own; the screen is beside it.
+        asked = play("discover", nodes.inventory())
+        assert asked.code == 0 and {line[:1] for line in asked.out.splitlines()} == {"{"}
+        assert "2 hosts: 2 ok" in asked.err and asked.one("Show the hosts", A).data["hosts"][B]["state"] == "ok"
+        nodes.lab.exec(B, ["rm", SPEC])
+        broken = play("validate", nodes.inventory(), env=TERMINAL)
+    finally:
+        nodes.lab.kubectl("uncordon", A)
+    assert broken.code == 2, broken.out[-2000:]
+    red = [line for line in broken.out.splitlines() if line.startswith(("fatal: ", "failed: "))]
+    assert len(red) == 1 and red[0].startswith("fatal: [it-b]") and len(red[0]) < 1500, red
+    assert "toolkit/cdi_spec_present" in red[0] and "ansible-playbook rebellions.npu.site --tags toolkit" in red[0]
+    assert "  FAILED   toolkit/cdi_spec_present: no CDI specification at " in broken.out
+    assert "2 hosts: 1 ok, 1 failed" in broken.out and list(rows(broken)) == [B, A]
+    play("site", nodes.inventory(B), "--tags", "toolkit,validate").good([B])
+    nodes.state[B] = "done"
+
+
 def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts) -> None:
     nodes.done()
     before = {host: started(nodes.lab, host) for host in BOTH}

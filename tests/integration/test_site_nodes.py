@@ -207,6 +207,9 @@ def test_a_workload_that_fails_or_cannot_start_fails_its_host_alone_and_leaves_n
     lost["rbln_operands_smoke"]["image"] = {"repository": "is-not-there", "tag": "1", "pull_policy": "Never"}
     run = play("validate", cluster.inventory(B, **lost))
     assert run.code != 0 and "ErrImageNeverPull" in run.one("Judge the workload", B).msg
+    waits = [line for line in run.err.splitlines() if line.startswith("node it-b: the smoke workload: ")]
+    assert len(waits) == 1 and "ErrImageNeverPull" in waits[0] and waits[0].endswith(" of 15 s)"), run.err[-2000:]
+    assert len(run.failed(B)) == 1, run.failed(B)
     assert jobs(cluster) == []
 
 

@@ -200,6 +200,8 @@ def users(part: Part, drivers: Drivers, a: str, b: str) -> None:
                 and "npu-job (pid %d" % late in run.failed(b)[-1].msg
                 and alive(drivers.lab, b, late)
             )
+            waits = "%s: driver waits, at most 5 s, until nothing uses the NPUs: npu-job (pid %d)" % (b, late)
+            assert waits in run.err, run.err[-2000:]
         works(drivers.seen(a), NEW)
         works({**drivers.seen(b), "state": []}, OLD)
     with part.case("a service that was stopped comes back when the change fails too"):

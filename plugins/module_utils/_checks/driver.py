@@ -172,7 +172,7 @@ def driver_is_wanted(context: Context) -> Verdict | None:
         same_release(loaded, wanted),
         "loaded is %s, wanted is %s" % (loaded, wanted),
         evidence,
-        "Install driver %s." % wanted,
+        "Install driver %s, or run `ansible-playbook rebellions.npu.site --tags driver`." % wanted,
     )
 
 

@@ -17,7 +17,11 @@ from .base import Context, Data, Scope, Verdict, verdict_of
 from .ready_files import READY, find_spec, marker_path, read_ready
 
 SCOPE = Scope("toolkit")
-GENERATE = "Generate the specification again."
+SITE = "Run `ansible-playbook rebellions.npu.site --tags toolkit`"
+
+
+def _generate(context: Context) -> str:
+    return "%s, or `%s-host cdi` on the host." % (SITE, context.profile.short_name)
 
 
 def _spec(context: Context) -> str:
@@ -49,14 +53,14 @@ def driver_ready_readable(context: Context) -> Verdict | None:
             None,
             "%s is missing: the driver has not passed its proof yet" % path,
             evidence,
-            "Prove the scope driver first.",
+            "Run `ansible-playbook rebellions.npu.validate`.",
             INFO,
         )
     return Verdict(
         False if found.state == "failed" else None,
         found.detail,
         evidence,
-        "Remove %s and prove the scope driver again." % path,
+        "Remove %s, and run `ansible-playbook rebellions.npu.validate`." % path,
     )
 
 
@@ -71,7 +75,7 @@ def cdi_spec_present(context: Context) -> Verdict | None:
         if listing is not None and listing.state not in ("value", "absent"):
             return Verdict(None, "%s: %s" % (posixpath.dirname(wanted), listing.detail), evidence, "Run as root.")
         return Verdict(
-            False, "no CDI specification at %s" % (wanted or "any known place"), evidence, "Generate the specification."
+            False, "no CDI specification at %s" % (wanted or "any known place"), evidence, _generate(context)
         )
     info = context.host.stat(path)
     if not info.ok:
@@ -82,7 +86,7 @@ def cdi_spec_present(context: Context) -> Verdict | None:
             False,
             "%s is %s" % (path, "empty" if info.value.kind == "file" else "a " + info.value.kind),
             evidence,
-            GENERATE,
+            _generate(context),
         )
     return Verdict(True, "%s, %d bytes" % (path, info.value.size), evidence)
 
@@ -95,7 +99,8 @@ def cdi_spec_valid(context: Context) -> Verdict | None:
     wrong = _errors(context)
     state = _state(context)
     if state == "invalid":
-        return Verdict(False, "; ".join(wrong) or "the specification is invalid", {"path": _spec(context)}, GENERATE)
+        detail = "; ".join(wrong) or "the specification is invalid"
+        return Verdict(False, detail, {"path": _spec(context)}, _generate(context))
     if state not in ("current", "stale"):
         return Verdict(
             None,
@@ -125,7 +130,7 @@ def cdi_spec_current(context: Context) -> Verdict | None:
         not stale,
         "generating it again would change it" if stale else "same as what would be generated",
         {"state": _state(context)},
-        GENERATE,
+        _generate(context),
     )
 
 
@@ -154,10 +159,10 @@ def cdi_spec_fresh(context: Context) -> Verdict | None:
             False,
             detail + "; its contents are what would be generated",
             evidence,
-            "Write the ready files again: that renews its time.",
+            "Run `ansible-playbook rebellions.npu.validate`: that renews its time.",
             WARNING,
         )
-    return Verdict(False, detail, evidence, GENERATE)
+    return Verdict(False, detail, evidence, _generate(context))
 
 
 @SCOPE.check()
@@ -170,7 +175,7 @@ def cdi_host_paths(context: Context) -> Verdict | None:
         not missing,
         "missing on the host: %s" % ", ".join(missing) if missing else "every path exists",
         {"missing": missing},
-        GENERATE,
+        _generate(context),
     )
 
 
@@ -305,7 +310,16 @@ def runtime_cdi_on(context: Context) -> Verdict | None:
         unknown,
         "on in %s" % ", ".join(states),
         {"states": states},
-        "Configure the runtime; one without CDI needs a newer release.",
+        SITE + "; a runtime without CDI needs a newer release.",
+    )
+
+
+def is_stopped(runtime: Data) -> bool:
+    """Whether systemd says that the unit of a runtime is stopped; podman has no process."""
+    return (
+        runtime.get("name") != "podman"
+        and runtime.get("process_started") is None
+        and runtime.get("unit_state") in ("inactive", "failed")
     )
 
 
@@ -339,14 +353,16 @@ def runtime_reads_dir(context: Context) -> Verdict | None:
         unknown,
         "%s is read" % where,
         {"spec_dirs": dirs},
-        "Configure the runtime, or write the specification where it reads.",
+        SITE + ", or write the specification where the runtime reads.",
     )
 
 
 @SCOPE.check()
 def runtime_is_fresh(context: Context) -> Verdict | None:
     """No runtime process is older than its configuration: a lost restart."""
-    runtimes = [runtime for runtime in selected_runtimes(context) if runtime.get("name") != "podman"]
+    runtimes = [
+        runtime for runtime in selected_runtimes(context) if runtime.get("name") != "podman" and not is_stopped(runtime)
+    ]
     if not runtimes:
         return None
     stale = {label(runtime): runtime.get("process_stale") for runtime in runtimes}
@@ -388,13 +404,18 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
     """The running process reports that CDI is on, that it reads the directory and, if it can, the devices."""
     if not selected_runtimes(context):
         return None
-    bad, unknown, evidence = [], [], {}
+    bad, unknown, evidence, stopped = [], [], {}, []
     wanted = _device_names(context)
     for runtime, answer in _answers(context):
         name = label(runtime)
-        if not answer.ok:
+        if not answer.ok and is_stopped(runtime):
+            evidence[name] = answer.to_dict()
+            stopped.append(str(runtime.get("unit") or name))
+            unknown.append("%s is stopped (%s is %s)" % (name, stopped[-1], runtime["unit_state"]))
+        elif not answer.ok:
             evidence[name] = answer.to_dict()
             unknown.append("%s gives no answer (%s)" % (name, answer.detail or answer.state))
+        if not answer.ok:
             continue
         seen = answer.value
         evidence[name] = seen
@@ -408,6 +429,10 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
             lost = [device for device in wanted if device not in seen["devices"]]
             if lost:
                 bad.append("the running %s does not have %s" % (name, ", ".join(lost)))
+    if stopped and not bad:
+        units = " ".join(stopped)
+        step = "Run `systemctl start %s` on the host; `journalctl -u %s` tells why it is stopped." % (units, stopped[0])
+        return Verdict(None, "; ".join(unknown), {"runtimes": evidence}, step)
     step = "Restart the runtime; run this as root so that it can be asked."
     return verdict_of(bad, unknown, "seen by %s" % ", ".join(evidence), {"runtimes": evidence}, step)
 

@@ -138,10 +138,12 @@ class DriverChange:
 
     def _refuse_or_wait(self) -> None:
         try:
-            self.result.in_use = self.units.refuse_or_wait()
+            self.result.in_use = self.units.refuse_or_wait(self.journal.tell)
         except InUse as exc:
             self.result.in_use = exc.users
             raise
+        finally:
+            self.journal.tell("")
 
     def _wanted(self) -> Record:
         return {

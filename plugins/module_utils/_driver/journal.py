@@ -17,7 +17,7 @@ from .._base.vendor import VendorProfile
 from .._host.files import LockHeld, explain, make_directory, remove_file, take_lock
 from .._host.handles import lock_holders
 from .._host.host import ABSENT, Host
-from .._npu.driver_notes import JOURNAL, Record, read_record, stamp_path, state_path, write_record
+from .._npu.driver_notes import JOURNAL, WAITS, Record, read_record, stamp_path, state_path, write_record
 from .request import Request
 
 FORWARD = "forward"
@@ -124,6 +124,15 @@ class Journal:
             self.times.append({"step": name, "seconds": round(time.monotonic() - start, 2)})
         self.save(done=[*self.record.get("done", []), name])
         return result
+
+    def tell(self, text: str) -> None:
+        """Note for the controller what a wait before the change waits for; no text ends the note. It stops nothing."""
+        path = state_path(self.profile, WAITS)
+        with contextlib.suppress(NpuError):
+            if text:
+                write_record(self.host, path, {"text": text})
+            else:
+                remove_file(self.host, path)
 
     def end(self) -> None:
         """The change is over; remove the journal."""

@@ -186,8 +186,11 @@ class Units:
             return list(found)
         return [holder for holder in found if holder.kind not in WITHOUT_PROCESS]
 
-    def refuse_or_wait(self) -> list[Record]:
-        """InUse at once, or after the time limit, by policy. Stops nothing. Returns the users found at first."""
+    def refuse_or_wait(self, tell: t.Callable[[str], None] = lambda text: None) -> list[Record]:
+        """InUse at once, or after the time limit, by policy. Stops nothing. Returns the users found at first.
+
+        `tell` gets what is waited for at each look.
+        """
         everyone = self._find()
         first = [asdict(holder) for holder in everyone]
         found = self._in_the_way(everyone)
@@ -196,6 +199,8 @@ class Units:
             found = [holder for holder in found if holder.kind in WITHOUT_PROCESS]
         deadline = time.monotonic() + (self.request.in_use_timeout if self.request.in_use == WAIT else 0)
         while found and time.monotonic() < deadline:
+            limit = self.request.in_use_timeout
+            tell("waits, at most %g s, until nothing uses the NPUs: %s" % (limit, describe_holders(found)))
             self.sleep(LOOK_EVERY)
             found = self.in_the_way()
         if found:

@@ -17,6 +17,7 @@ from .._host.files import remove_file, write_bytes
 from .._host.host import ABSENT, FAILED, TOO_LARGE, Host, Limit, Probe
 
 JOURNAL = "journal.json"
+WAITS = "waits.json"
 TAINTED = "tainted.json"
 REFUSED = "refused.json"
 KEPT = "kept"

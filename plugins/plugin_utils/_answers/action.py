@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import typing as t
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.plugins.callback.default import CallbackModule
+from ansible.plugins.loader import callback_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .bytecode import before_ansible
-from .text import clean_output
+from .text import clean, clean_output
 
 before_ansible()
 
@@ -24,8 +28,22 @@ OUTPUT = 64 * 1024 * 1024
 MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 # What reading an answer raises in ansible-core when the host has put other types into it than core expects.
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+# Ansible's own colours for the tones of _text/screen.py; it leaves them out where it writes no colours.
+COLOURS = {
+    "good": constants.COLOR_OK,
+    "change": constants.COLOR_CHANGED,
+    "unsure": constants.COLOR_WARN,
+    "bad": constants.COLOR_ERROR,
+}
 
 Result = dict[str, t.Any]
+
+
+@functools.lru_cache(maxsize=None)
+def stdout_is_for_people() -> bool:
+    """Whether the callback that writes to stdout is Ansible's default one, or made of it. Others write for programs."""
+    found = callback_loader.get(constants.DEFAULT_STDOUT_CALLBACK, class_only=True)
+    return isinstance(found, type) and issubclass(found, CallbackModule)
 
 
 class Answering(ActionBase):
@@ -43,6 +61,23 @@ class Answering(ActionBase):
         except NpuError as exc:
             raise AnsibleActionFail(str(exc)) from None
         result: Result = super().run(tmp, task_vars)
+        return result
+
+    def _show(self, lines: t.Iterable[tuple[str, str | None]]) -> None:
+        """Show lines at once, each with a tone or a colour: on stdout, or on stderr where stdout may be a program's."""
+        for text, tone in lines:
+            colour = COLOURS.get(tone, tone) if tone else None
+            self._display.display(clean(text, True), color=colour, stderr=not stdout_is_for_people())
+
+    def _tell(self, line: str) -> None:
+        """Show one line while the task still runs."""
+        self._show([(line, "")])
+
+    def _brief(self, result: Result, *names: str) -> Result:
+        """A failed result without these keys, which -vvv shows: callbacks print all of it around its message."""
+        left = {name: result.pop(name) for name in names if result.get("failed") and name in result}
+        if left:
+            self._display.vvv(json.dumps(left, default=str))
         return result
 
     def _run_id(self) -> str:

@@ -80,6 +80,8 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
 }
 TRIES = 4
 BUSY = (429, 500, 502, 503, 504)
+# Seconds between two lines that tell what is waited for.
+TELL_EVERY = 10.0
 # A server-side apply with a field that the schema does not have is answered with status 500.
 _UNTYPED = "failed to create typed patch object"
 # Somebody wrote the object between the server's reading and its writing.
@@ -177,6 +179,20 @@ class Cluster:
         self._timeout = timeout
         self.requests = 0
         self.warnings: list[str] = []
+        # Gets a line while something is waited for.
+        self.tell: t.Callable[[str], None] = lambda line: None
+        self._waited_at = self._told_at = 0.0
+
+    def waits(self, text: str) -> None:
+        """Say what is waited for: called at each look, it tells every TELL_EVERY seconds."""
+        now = time.monotonic()
+        if now - self._waited_at > TELL_EVERY:
+            # Another wait than the last one.
+            self._told_at = now
+        self._waited_at = now
+        if now - self._told_at >= TELL_EVERY:
+            self._told_at = now
+            self.tell(text)
 
     def request(
         self,

@@ -84,6 +84,10 @@ class WriteLease:
                     % (line(holder or "another run", 200), self._name, line(spec.get("acquireTime") or "just now", 60)),
                     f"Wait until it ends, or raise {OPERANDS}lease_timeout.",
                 )
+            self._cluster.waits(
+                "Lease %s: held by %s, %d of %d s"
+                % (self._name, line(holder or "another run", 200), self._clock() - start, self._timeout)
+            )
             self._sleep(DELAY)
 
     def check(self) -> None:

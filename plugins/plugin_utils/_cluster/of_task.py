@@ -99,3 +99,33 @@ class Said:
             return self._hostvars[self._host][name]
         except AnsibleError:
             return None
+
+
+def said_of_others(
+    task_vars: t.Mapping[str, t.Any], members: t.Collection[str], inputs: Inputs
+) -> list[dict[str, str]]:
+    """{host, node_name, address} of the hosts of this cluster that are not `members`, as the inventory has them."""
+    hostvars = task_vars.get("hostvars")
+    found = []
+    for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
+        if host in members:
+            continue
+        said = Said(hostvars, host)
+        kubeconfig = said.kubeconfig()
+        context = said(OPERANDS + "context") or said(INPUT + "kube_context")
+        if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
+            node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
+            found.append({"host": host, "node_name": node_name, "address": said("ansible_host")})
+    return found
+
+
+def registered(task_vars: t.Mapping[str, t.Any], name: str) -> dict[str, t.Any]:
+    """{host: its record} of the hosts of the play that have one; a fact of this name is no record."""
+    found = {}
+    for host in task_vars["ansible_play_batch"]:
+        # Untemplated: records hold text of hosts.
+        variables = task_vars["hostvars"].raw_get(host)
+        record = variables.get(name) if name not in (variables.get("ansible_facts") or {}) else None
+        if record and record.get("member"):
+            found[host] = {**record["member"], "host": host}
+    return found

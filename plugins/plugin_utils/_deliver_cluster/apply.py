@@ -279,6 +279,7 @@ def wait_for_deletion(
                 % (object_label(item), timeout, finalizers),
                 "Find out what has to remove the finalizers, then run again.",
             )
+        cluster.waits("%s is being deleted: waiting, at most %d s" % (object_label(item), timeout))
         time.sleep(1)
         check()
 

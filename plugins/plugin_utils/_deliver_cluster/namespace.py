@@ -275,6 +275,7 @@ def remove_namespace(
                 "The namespace %s is still there%s." % (name, ": " + "; ".join(texts).rstrip(".") if texts else ""),
                 f"Remove what blocks its deletion, or give it more time: {OPERANDS}wait_timeout. Then run again.",
             )
+        cluster.waits("Namespace %s is being deleted: waiting, %d s are left" % (name, end - clock()))
         time.sleep(1)
     return [_record(name, "deleted")]
 

@@ -151,6 +151,9 @@ class _Removal:
                     % (self.inputs["wait_timeout"], ", ".join(object_label(item) for item in rest[:10])),
                     "Look at their finalizers and at the kubelets of their nodes.",
                 )
+            some = ", ".join(object_label(item) for item in rest[:3])
+            told = "%d objects are being deleted, %s: waiting, %d s are left"
+            self.cluster.waits(told % (len(rest), some, self.end - self.clock()))
             names = {item["kind"] for item in rest}
             # The DaemonSets are needed to tell whose pods are left.
             looked = [kind for kind in self.watched if kind[1] in names or (kind[1] == "DaemonSet" and "Pod" in names)]

@@ -250,6 +250,7 @@ class Takeover:
         while not done():
             if self._clock() > end:
                 raise NpuError("After %d s: %s." % (self._inputs["wait_timeout"], text), next_step)
+            self._cluster.waits("operator: waiting, %d s are left: %s" % (end - self._clock(), text))
             self._sleep(DELAY)
             check()
 

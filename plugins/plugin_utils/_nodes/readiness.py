@@ -88,6 +88,11 @@ def _amount(allocatable: Data, resource: str) -> int:
         return 0
 
 
+def allocatable_npus(node: t.Mapping[str, t.Any], resource: str) -> int:
+    """How many NPUs a node offers; 0 where it says nothing that counts."""
+    return _amount(allocatable_of(node), resource)
+
+
 def allocatable_text(name: str, state: Offer, resource: str) -> str:
     """Why a node is not settled."""
     if not state["node_ready"]:

@@ -49,6 +49,22 @@ class NodeRecord(FoundNode):
     expected: int | None
 
 
+class NodeState(t.TypedDict):
+    """What the cluster says of the node of a host; `error` tells why it says nothing.
+
+    `drained` is None where it was not asked or not answered, `expected` where the NPUs of the host are not known.
+    """
+
+    node: str
+    ready: bool
+    cordoned: bool
+    drained: bool | None
+    taints: list[str]
+    allocatable: int
+    expected: int | None
+    error: str
+
+
 class PodProblem(t.TypedDict):
     """Why a node lacks a ready pod of a DaemonSet; `fatal` when waiting does not help."""
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
@@ -94,9 +95,25 @@ def smoke_job(inputs: Inputs, node: str) -> Object:
     return job
 
 
-def looks(inputs: Inputs) -> int:
-    """How often the pod is looked at."""
-    return max(1, -(-int(inputs["smoke"]["timeout"]) // DELAY))
+def has_ended(pods: t.Sequence[Data]) -> bool:
+    """Whether the workload has ended; its pod may run on with a sidecar."""
+    for pod in pods[:1]:
+        status = pod.get("status") or {}
+        own = [one.get("state") or {} for one in status.get("containerStatuses") or [] if one.get("name") == NAME]
+        return status.get("phase") in ("Succeeded", "Failed") or any(state.get("terminated") for state in own)
+    return False
+
+
+def smoke_progress(job: Object, node: str, pods: t.Sequence[Data], events: t.Sequence[Data]) -> str:
+    """Why the workload has not ended yet."""
+    if not pods:
+        why = said(newest_warning(about(events, job["metadata"]["name"])))
+        text = "it has no pod yet" + (": " + why if why else "")
+    elif (pods[0].get("status") or {}).get("phase") == "Running":
+        text = "it runs"
+    else:
+        text = explain_pod(pods[0], events)["detail"]
+    return "node %s: the smoke workload: %s" % (node, text.rstrip("."))
 
 
 def brief(job: Object) -> str:

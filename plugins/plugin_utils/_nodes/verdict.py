@@ -65,8 +65,6 @@ PATIENCE = 120.0
 # Problems of a pod that is on its way: an update with one of them moves.
 _MOVING = (*HARMLESS, "Terminating", "Pending", "Initialising", "NotReady")
 NODE_LOST, OLD_POD, HELD = "NodeLost", "OldPod", "UpdateHeld"
-# Steps of every start, which need no word while they go on.
-PROGRESS = (*_MOVING, "NoPod", "NotObserved", "Counts", "NotAllocatable", "NotProven", OLD_POD)
 
 
 def _rejected(daemon_set: Data, node: str, events: t.Sequence[Data]) -> Data | None:

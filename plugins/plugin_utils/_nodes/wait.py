@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import BUSY, ApiError, Cluster, Data
+from .._cluster.api import BUSY, TELL_EVERY, ApiError, Cluster, Data
 from .._components.registry import component_of, wanted
 from .._objects.inputs import Inputs
 from .._objects.model import Component
@@ -26,7 +26,6 @@ from .verdict import (
     DISCOVERED,
     HELD,
     OLD_POD,
-    PROGRESS,
     has_npu,
     judge_counters,
     judge_daemon_set,
@@ -62,6 +61,7 @@ class _State:
     warnings: list[str] = field(default_factory=list)
     without: set[str] = field(default_factory=set)
     because: str = ""
+    must: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -79,7 +79,8 @@ class Waiter:
     """Looks repeatedly until every component has ended: ready, fatal for a while, or past its deadline.
 
     `objects` are those that were applied; `failures` maps a component whose objects were refused to the reason; `nodes`
-    are the records of the hosts of this run. `tell` gets a line for each new cause to wait. `only` names one component.
+    are the records of the hosts of this run. `tell` gets every TELL_EVERY seconds a line for each component that is
+    waited for. `only` names one component.
     """
 
     def __init__(
@@ -97,8 +98,7 @@ class Waiter:
     ) -> None:
         self._cluster, self._inputs, self._clock, self._sleep = cluster, inputs, clock, sleep
         self._tell, self._now = tell, now
-        self._told: set[tuple[str, str]] = set()
-        self._progress: set[tuple[str, str]] = set()
+        self._told_at = 0.0
         # Events of the first look with events: others came since.
         self._old_events: set[str] | None = None
         # When all nodes were listed, and whether a node outside of this run may hold what is waited for.
@@ -125,6 +125,7 @@ class Waiter:
         start = seen = self._clock()
         while True:
             seconds = self._clock() - start
+            failed = ""
             try:
                 self._pass(seconds)
                 seen = self._clock()
@@ -133,6 +134,15 @@ class Waiter:
                 fatal = isinstance(exc, ApiError) and exc.status not in BUSY
                 if fatal or self._clock() - seen >= self._inputs["wait_timeout"]:
                     raise
+                failed = "API server: waiting, %d of %d s: %s" % (
+                    self._clock() - seen,
+                    self._inputs["wait_timeout"],
+                    exc.message,
+                )
+            if seconds - self._told_at >= TELL_EVERY:
+                self._told_at = seconds
+                for text in [failed] if failed else self._waits(seconds):
+                    self._tell(text)
             if all(one.state != PENDING for one in self._states.values()):
                 return self._result(round(self._clock() - start, 1))
             self._sleep(self._inputs["wait_delay"])
@@ -156,25 +166,29 @@ class Waiter:
                 one.fatal is not None and seconds - one.fatal >= FATAL_PATIENCE
             ):
                 self._end(one, FAILED, seconds, "; ".join(problem["text"] for problem in one.problems))
-            else:
-                self._say(one, seconds)
 
-    def _say(self, one: _State, seconds: float) -> None:
-        """Tell each cause to wait once for each component; the usual steps of a start only when they last."""
-        causes: dict[str, list[NodeProblem]] = {}
-        for problem in one.problems:
-            causes.setdefault(problem["cause"], []).append(problem)
-        for cause, problems in causes.items():
-            key = (one.row.key, cause)
-            if cause in PROGRESS and key not in self._progress:
-                self._progress.add(key)
-            elif key not in self._told:
-                self._told.add(key)
-                others = " (and %d more)" % (len(problems) - 1) if len(problems) > 1 else ""
-                waited, deadline = seconds - (one.since or 0.0), self._deadline(one.row)
-                self._tell(
-                    "%s: waiting, %d of %d s%s: %s" % (one.row.name, waited, deadline, others, problems[0]["text"])
-                )
+    def _waits(self, seconds: float) -> list[str]:
+        """What is waited for: of each component how many of how many nodes, how long, and why."""
+        lines = []
+        behind = [one.row.name for one in self._states.values() if one.state == PENDING and one.since is None]
+        for one in self._states.values():
+            if one.state != PENDING or one.since is None:
+                continue
+            bad = {problem["node"] for problem in one.problems}
+            ready = "0" if "" in bad else str(len(one.must - bad))
+            causes: dict[str, list[NodeProblem]] = {}
+            for problem in one.problems:
+                causes.setdefault(problem["cause"], []).append(problem)
+            why = [
+                problems[0]["text"] + (" (and on %d more)" % (len(problems) - 1) if len(problems) > 1 else "")
+                for problems in sorted(causes.values(), key=len, reverse=True)
+            ]
+            count = "%s: %s of %d nodes ready" % (one.row.name, ready, len(one.must))
+            waited = "%d of %d s" % (seconds - one.since, self._deadline(one.row))
+            lines.append("%s, %s: %s" % (count, waited, " | ".join(why[:3])))
+        if behind:
+            lines.append("not begun: %s" % ", ".join(behind))
+        return lines
 
     def _may_start(self, one: _State, seconds: float) -> bool:
         """Whether everything that the component needs has ended; then its clock starts.
@@ -249,6 +263,7 @@ class Waiter:
         one.verdicts, one.problems, one.warnings = [], [], []
         must, told = self._must(one.row, look)
         must -= one.without
+        one.must = must
         one.warnings += told
         sets = [look.sets[name] for name in one.sets if name in look.sets]
         for name in one.sets:

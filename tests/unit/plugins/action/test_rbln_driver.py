@@ -28,8 +28,11 @@ class Action(ActionModule):
 
     def __init__(self, answers: t.Sequence[str | None]) -> None:
         self.answers, self.told, self.asked, self.resets = list(answers), [], "", 0  # type: ignore[var-annotated]
-        self._display = types.SimpleNamespace(display=self.told.append)  # type: ignore[assignment]
+        self._display = types.SimpleNamespace(display=self.shown)  # type: ignore[assignment]
         self._connection = types.SimpleNamespace(reset=self.reset)  # type: ignore[assignment]
+
+    def shown(self, text: str, **_more: t.Any) -> None:
+        self.told.append(text)
 
     def reset(self) -> None:
         self.resets += 1
@@ -43,8 +46,8 @@ class Action(ActionModule):
         return {"rc": 1, "stdout": answer.replace("\n", "\r\n"), "stderr": ""}
 
 
-def look(note: str, jobs: str = WATCHED, journal: str = "") -> str:
-    return "=note\n%s\n=jobs\n%s=journal\n%s" % (note, jobs, journal)
+def look(note: str, jobs: str = WATCHED, journal: str = "", waits: str = "") -> str:
+    return "=note\n%s\n=jobs\n%s=waits\n%s\n=journal\n%s" % (note, jobs, waits, journal)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,26 @@ def test_follow(answers: list[str | None], ended: bool, monkeypatch: pytest.Monk
     assert JOB not in action.asked and "[j]123" in action.asked
     if JOURNAL in str(answers[0]) and ended:
         assert [line.rpartition(" (")[0] for line in action.told] == ["npu-a: driver 3.2.2 -> 3.4.0, install"]
+
+
+def test_a_wait_is_told_when_what_it_waits_for_changes_and_every_ten_seconds_I05_module_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(rbln_driver.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 3.0))
+    monkeypatch.setattr(rbln_driver.time, "monotonic", lambda: now[0])
+    one, two = (json.dumps({"text": "waits for npu-job (pid %d)" % pid}) for pid in (1, 2))
+    looks = [look(RUNS)] * 4 + [look(RUNS, waits=one)] * 5
+    changes = look(RUNS, journal=JOURNAL, waits=two)
+    action = Action([*looks, look(RUNS, waits=two), changes, look(ENDED)])
+    assert action._follow("npu-a", JOB, "/root/.ansible_async/" + JOB) is True
+    assert action.told == [
+        "npu-a: driver checks before the change (12 s)",
+        "npu-a: driver waits for npu-job (pid 1) (15 s)",
+        "npu-a: driver waits for npu-job (pid 1) (27 s)",
+        "npu-a: driver waits for npu-job (pid 2) (30 s)",
+        "npu-a: driver 3.2.2 -> 3.4.0, install (33 s)",
+    ]
 
 
 @pytest.mark.parametrize(

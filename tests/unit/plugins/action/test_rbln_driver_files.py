@@ -34,7 +34,7 @@ class Action(ActionModule):
         self._load_name = MODULE
         self.answers = list(answers)
         self.did: list[tuple[t.Any, ...]] = []
-        self._display = types.SimpleNamespace(display=lambda text: self.did.append(("display", text)))  # type: ignore[assignment]
+        self._display = types.SimpleNamespace(display=lambda text, **_more: self.did.append(("display", text)))  # type: ignore[assignment]
 
     def _execute_module(
         self, module_name: t.Any = None, module_args: t.Any = None, task_vars: t.Any = None, **keys: t.Any

@@ -73,7 +73,8 @@ def test_diff_tells_people_what_would_change(
     monkeypatch.setattr(
         action, "_work", lambda *_arguments: SimpleNamespace(diff=lambda: {"differences": differences}), raising=False
     )
-    monkeypatch.setattr(action, "_display", SimpleNamespace(display=shown.append), raising=False)
+    display = SimpleNamespace(display=lambda text, **_more: shown.append(text))
+    monkeypatch.setattr(action, "_display", display, raising=False)
     assert action._diff({}, {}) == {"differences": differences} and shown == told
 
 
@@ -230,7 +231,6 @@ def test_the_smoke_workload_runs_for_each_host_that_has_an_npu(monkeypatch: pyte
     found = smoke(monkeypatch)
     assert found["wanted"] is True and found["changed"] is False and found["node"] == "node-a"
     assert found["msg"] == "node node-a: the smoke workload runs: docker.io/team/smoke:1 run"
-    assert found["label"].endswith("=" + found["definition"]["metadata"]["name"])
     assert found["access"] == ACCESS and "REP-SECRET" not in str(found)
     assert "would run" in smoke(monkeypatch, check=True)["msg"]
     for host, wanted, words in (("none", False, "no NPU"), ("a", True, "runs"), ("b", False, "the one of a stands")):
@@ -350,7 +350,9 @@ def test_the_tasks_ask_the_cluster_of_the_act_as_its_person_and_without_root() -
     assert whole["vars"]["ansible_become"] is False and whole["become"] is False
     tasks = [*whole["block"], *whole["always"]]
     asking = [(task, args) for task in tasks for name, args in task.items() if name.startswith("kubernetes.core.")]
-    assert len(asking) == len(tasks) == 6
+    ours = [task for task in tasks if "rebellions.npu.rbln_operands" in task]
+    assert [task["rebellions.npu.rbln_operands"]["act"] for task in ours] == ["smoke_wait"]
+    assert len(asking) == len(tasks) - 1 == 4
     for task, args in asking:
         for option, key in (("context", "context"), ("impersonate_user", "user"), ("impersonate_groups", "groups")):
             assert args[option] == "{{ __rbln_operands_access.%s | default(omit, true) }}" % key, task["name"]
@@ -386,5 +388,30 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
     assert good["ok"] is True and "failed" not in good and good["log"] == ["fine"]
     state["terminated"]["exitCode"] = 2
     status["phase"] = "Failed"
+    more: list[str] = []
+    monkeypatch.setattr(action, "_display", SimpleNamespace(vvv=more.append), raising=False)
     bad = action._smoke_verdict({"node": "n1", "outcome": found}, {})
-    assert bad["failed"] is True and "code 2" in bad["msg"]
+    assert bad["failed"] is True and "code 2" in bad["msg"] and "log" not in bad and "fine" in more[0]
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
+    """A callback would print all that it returns, beside what is said of each host."""
+    action = object.__new__(ActionModule)
+    work = {"nodes": {"a": {"node": "n1", "error": ""}}, "objects": {}, "round": "1"}
+    applied = work if ok else {**work, "ok": False, "msg": "Apply DaemonSet: refused."}
+    outcome = {"cluster": "k", "actor": "a", "round": "1", "applied": applied}
+    found = action._judge({"outcome": outcome}, {"inventory_hostname": "a"})
+    assert found.get("failed", False) is not ok and ("refused" in found["msg"]) is not ok
+    assert found["result"]["ok"] is ok and ("objects" in found["result"]) is ok
+
+
+def test_nodes_that_cannot_be_asked_fail_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    action = object.__new__(ActionModule)
+
+    def refused(_variables: Any) -> Any:
+        raise NpuError("The API server cannot be reached.", "Check.")
+
+    monkeypatch.setattr(action, "_inputs", refused, raising=False)
+    found = action._nodes({"members": [{"host": "a"}]}, {})
+    assert found["states"]["a"]["error"] == "The API server cannot be reached. Next: Check." and "failed" not in found

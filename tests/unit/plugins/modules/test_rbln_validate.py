@@ -55,9 +55,11 @@ def test_failure_is_one_error_with_the_remedies(tmp_path: Path) -> None:
     arguments = {"root": str(tmp_path), "scopes": ["driver"], "driver_version": "3.4.0", "unknown_blocks": False}
     code, result = in_process("rbln_validate", arguments)
     assert (code, result["failed"], result["failed_checks"]) == (1, True, ["driver_is_wanted"])
-    assert "driver/driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0. Next: Install driver 3.4.0." in result["msg"]
+    assert "driver/driver_is_wanted: loaded is 3.2.2, wanted is 3.4.0. Next: Install driver 3.4.0, " in result["msg"]
     code, result = in_process("rbln_validate", dict(arguments, fail_on_blocking=False))
     assert (code, result["passed"], result["state"], markers(tmp_path)) == (0, False, "failed", [])
+    # A playbook shows the proof and says this at its end.
+    assert "driver/driver_is_wanted: " in result["msg"] and "rbln" in result["ansible_facts"]
 
 
 def test_what_could_not_be_found_out_has_not_passed(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Store:
         self.lease_writes = 0
         self.requests = 0
         self.warnings: list[str] = []
+        self.waited: list[str] = []
         self.stop_after, self.refuse, self.keep = stop_after, refuse or {}, keep
         # Answers to requests by path, beside those about objects.
         self.answers: dict[str, Data] = {"/apis": {"groups": []}}
@@ -50,6 +51,9 @@ class Store:
         return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
     path = staticmethod(Cluster.path)
+
+    def waits(self, text: str) -> None:
+        self.waited.append(text)
 
     def get(self, api_version: str, kind: str, name: str, namespace: str = "") -> Data | None:
         self.requests += 1

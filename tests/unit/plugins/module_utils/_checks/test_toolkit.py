@@ -333,6 +333,7 @@ TABLE = [
         "no specification",
     ),
 ]
+STOPPED = {"unit": "containerd.service", "unit_state": "inactive", "process_started": None, "process_stale": None}
 NEVER_UNKNOWN = {"cdi_spec_fresh", "cdi_host_paths", "cdi_no_conflict", "runtime_known"}
 OWN_TESTS = {"containers_are_back"}
 
@@ -367,6 +368,40 @@ def test_every_check_is_in_the_table_with_every_answer() -> None:
                 {None} if entry.name in NEVER_UNKNOWN | {"cdi_spec_present"} else set()
             )
             assert answers == {True, False, None}, entry.name
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_a_runtime_that_is_stopped_is_called_so(tmp_path: Path, state: str) -> None:
+    found = checks(good(tmp_path), cdi(), runtimes(**{**STOPPED, "unit_state": state}))
+    record = found["runtime_sees_spec"]
+    assert (record.ok, record.detail) == (None, "containerd is stopped (containerd.service is %s)" % state)
+    assert record.next_step.startswith("Run `systemctl start containerd.service` on the host")
+    # No process has an age.
+    assert "runtime_is_fresh" not in found and found["runtime_cdi_on"].ok is True
+
+
+@pytest.mark.parametrize("change", [{"unit_state": "activating"}, {"process_started": 1.0}, {"unit_state": "unknown"}])
+def test_a_runtime_is_not_called_stopped_without_knowing_it(tmp_path: Path, change: dict[str, Any]) -> None:
+    found = checks(good(tmp_path), cdi(), runtimes(**{**STOPPED, **change}))
+    assert found["runtime_sees_spec"].ok is None and "gives no answer" in found["runtime_sees_spec"].detail
+    assert found["runtime_is_fresh"].ok is None
+
+
+def test_what_runs_and_is_wrong_counts_more_than_what_is_stopped(tmp_path: Path) -> None:
+    tree = good(tmp_path)
+    running = runtimes(name="podman")
+    running["runtimes"] += runtimes(**STOPPED)["runtimes"]
+    running["selected"] = ["podman", "containerd"]
+    tree.real("/run/cdi/rbln.yaml").unlink()
+    record = checks(tree, cdi(state="missing"), running)["runtime_sees_spec"]
+    assert record.ok is False and "no specification" in record.detail
+
+
+def test_the_next_step_is_a_command(tmp_path: Path) -> None:
+    record = checks(good(tmp_path), cdi(state="stale"))["cdi_spec_current"]
+    assert record.next_step == (
+        "Run `ansible-playbook rebellions.npu.site --tags toolkit`, or `rbln-host cdi` on the host."
+    )
 
 
 def test_a_directory_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:

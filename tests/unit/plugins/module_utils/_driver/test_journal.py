@@ -49,6 +49,21 @@ def test_a_step_is_noted_before_it_acts_and_done_after_it(journal: Journal) -> N
     assert (on_disk(journal), journal.record, journal.interrupted()) == (None, {}, None)
 
 
+def test_a_wait_before_the_change_is_noted_beside_the_journal_and_leaves_nothing(journal: Journal) -> None:
+    note = Path(journal.host.real(journal.path)).with_name("waits.json")
+    journal.tell("")
+    assert not note.parent.exists()
+    journal.tell("waits for npu-job (pid 1)")
+    assert json.loads(note.read_text(encoding="utf-8")) == {"text": "waits for npu-job (pid 1)"}
+    assert (on_disk(journal), journal.interrupted()) == (None, None)
+    journal.tell("")
+    assert not note.exists()
+    # A note that cannot be written stops no wait.
+    note.mkdir()
+    journal.tell("waits")
+    journal.tell("")
+
+
 @pytest.mark.parametrize("error", [NpuError("x"), KeyboardInterrupt()], ids=["error", "kill"])
 def test_a_step_that_fails_has_begun_and_is_not_done(journal: Journal, error: BaseException) -> None:
     def fail() -> None:

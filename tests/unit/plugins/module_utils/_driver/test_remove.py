@@ -262,7 +262,7 @@ def test_a_look_refuses_as_the_removal_would_and_changes_nothing(base: Path, mon
     machine.beside = []
     removal = change(machine, DriverRemoval, source="runfile", state="absent", look=True)
 
-    def used() -> None:
+    def used(_tell: object) -> None:
         raise NpuError("The NPUs are in use.", "Stop them.")
 
     monkeypatch.setattr(removal.units, "refuse_or_wait", used)

@@ -254,9 +254,10 @@ def test_a_user_is_refused_at_once_and_named(tmp_path: Path) -> None:
 
 def test_a_user_that_ends_is_waited_for(tmp_path: Path) -> None:
     node = Node(tmp_path, in_use="wait", in_use_timeout=600).loaded().process()
-    node.leaves = 3
-    found = node.work.refuse_or_wait()
+    node.leaves, told = 3, []
+    found = node.work.refuse_or_wait(told.append)
     assert (node.sleeps, found) == ([driver_units.LOOK_EVERY] * 3, [IN_USE])
+    assert told == ["waits, at most 600 s, until nothing uses the NPUs: python3 (pid 4200) on rbln0"] * 3
 
 
 def test_a_user_that_stays_is_refused_after_the_limit(tmp_path: Path) -> None:

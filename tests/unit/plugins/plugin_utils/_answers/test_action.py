@@ -111,3 +111,13 @@ def test_facts_that_outlive_a_run_carry_it(
         # Of an earlier run, and of a release that did not say.
         assert checked_facts("npu-a", found, run="0242ac11-0002-ffff-3c4d") == {}
         assert checked_facts("npu-a", {"rbln_proof": proof}, run=run) == {}
+
+
+def test_a_failure_is_what_a_person_reads_and_the_rest_is_for_vvv(plugin: t.Callable[..., Answering]) -> None:
+    action, told = plugin(), []
+    action._display = types.SimpleNamespace(vvv=told.append)  # type: ignore[assignment]
+    failed = {"failed": True, "msg": "no", "passed": False, "checks": [{"evidence": "x" * 18000}], "ansible_facts": {}}
+    assert action._brief(dict(failed), "checks", "ansible_facts") == {"failed": True, "msg": "no", "passed": False}
+    assert len(told) == 1 and "x" * 18000 in told[0]
+    good = {"changed": False, "checks": [1], "ansible_facts": {"rbln_proof": {}}}
+    assert action._brief(dict(good), "checks", "ansible_facts") == good and len(told) == 1

@@ -263,3 +263,18 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
 def test_errors_that_need_another_step_say_so(status: int, text: str, words: list[str]) -> None:
     told = " Next: ".join(explain(status, "Apply RuntimeClass rbln", {"message": text}))
     assert [word for word in words if word not in told] == []
+
+
+def test_a_wait_is_told_every_ten_seconds_and_another_wait_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, now, told = client(monkeypatch)[0], [1000.0], []
+    monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
+    cluster.tell, cluster._waited_at, cluster._told_at = told.append, 0.0, 0.0
+    for second in range(25):
+        now[0] = 1000.0 + second
+        cluster.waits("first, %d s" % second)
+    assert told == ["first, 10 s", "first, 20 s"]
+    now[0] += 60.0
+    for second in range(12):
+        now[0] += 1.0
+        cluster.waits("second, %d s" % second)
+    assert told[2:] == ["second, 10 s"]

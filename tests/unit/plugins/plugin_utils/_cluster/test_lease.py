@@ -44,6 +44,7 @@ def test_a_lease_keeps_the_second_writer_out_until_it_is_free() -> None:
     ):
         second.take()
     assert first.holder in str(store.items[LEASE])
+    assert store.waited[-1] == "Lease rbln-operands: held by %s, 8 of 10 s" % first.holder
     first.give_up()
     second.take()
     assert (

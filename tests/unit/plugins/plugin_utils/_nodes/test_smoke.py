@@ -11,10 +11,12 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
     brief,
-    looks,
+    has_ended,
     smoke_job,
+    smoke_progress,
     smoke_verdict,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
@@ -55,7 +57,6 @@ def test_kubernetes_ends_and_removes_what_an_interrupted_run_leaves() -> None:
     again, other = smoke_job(typed({"image": {**IMAGE, "tag": "2"}}), "n1"), smoke_job(typed(), "n2")
     assert job["metadata"]["name"] == again["metadata"]["name"] != other["metadata"]["name"]
     assert "app.kubernetes.io/part-of" not in job["metadata"]["labels"]
-    assert (looks(typed({"timeout": 100})), looks(typed({"timeout": 1})), looks(typed({"timeout": 11}))) == (20, 1, 3)
 
 
 def test_resource_registry_digest_and_root_are_inputs() -> None:
@@ -116,6 +117,7 @@ def beside(status: Data, **sidecar: Any) -> Data:
 
 RUNS: Data = {"running": {"startedAt": "2026-11-29T08:00:00Z"}}
 OURS_RUNS: Data = {"phase": "Running", "containerStatuses": [{"name": "smoke", "state": RUNS}]}
+ENDED = {"terminated": {"exitCode": 1}}
 WAITS = {"phase": "Pending", "containerStatuses": [{"name": "smoke", "state": {"waiting": {"reason": "ErrImagePull"}}}]}
 FULL = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient npu"}]
 VERDICTS: dict[str, tuple[Data | None, list[str], bool, list[str]]] = {
@@ -189,3 +191,99 @@ def test_a_log_cannot_move_the_terminal() -> None:
     pods = [{"metadata": {"name": "p"}, "status": ended("Failed", 1)}]
     _good, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": ["\x1b[2Jx" * 900] * 20})
     assert text.isprintable() and len(text) < 1000
+
+
+@pytest.mark.parametrize(
+    "status, ended",
+    [
+        (None, False),
+        ({}, False),
+        ({"phase": "Pending"}, False),
+        ({"phase": "Succeeded"}, True),
+        ({"phase": "Failed"}, True),
+        (OURS_RUNS, False),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "istio-proxy", "state": ENDED}]}, False),
+        ({**OURS_RUNS, "containerStatuses": [{"name": "smoke", "state": ENDED}]}, True),
+    ],
+)
+def test_the_workload_has_ended_also_beside_a_sidecar_K20_native_sidecar(status: Data | None, ended: bool) -> None:
+    assert has_ended([{"metadata": {"name": "p"}, "status": status}] if status is not None else []) is ended
+
+
+@pytest.mark.parametrize(
+    "status, told",
+    [
+        (None, "it has no pod yet: FailedCreate: exceeded quota"),
+        (OURS_RUNS, "it runs"),
+        (WAITS, "container smoke: ErrImagePull"),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}],
+            },
+            "not scheduled: 0/1 nodes are available",
+        ),
+    ],
+)
+def test_a_wait_for_the_workload_says_why_K17_quota_conflict(status: Data | None, told: str) -> None:
+    job = smoke_job(typed(), "n1")
+    events = [
+        {
+            "metadata": {"name": "e"},
+            "involvedObject": {"name": job["metadata"]["name"]},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "message": "exceeded quota",
+        }
+    ]
+    pods = [{"metadata": {"name": "p"}, "status": status}] if status else []
+    assert smoke_progress(job, "n1", pods, events) == "node n1: the smoke workload: " + told
+
+
+class Pods:
+    """A cluster whose answers to the wait for a workload come in order; an exception is raised."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.last = list(answers), []  # type: ignore[var-annotated]
+
+    def list(self, _api: str, kind: str, *_where: str, **_fields: str) -> Any:
+        if kind == "Event":
+            return []
+        if self.answers:
+            self.last = self.answers.pop(0)
+        if isinstance(self.last, Exception):
+            raise self.last
+        return self.last
+
+
+def waits(*answers: Any) -> tuple[Data, list[str]]:
+    """The result of the wait for a smoke workload of at most 40 s, and what it told."""
+    told, now = [], [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    cluster: Any = Pods(*answers)
+    return wait_for_smoke(cluster, typed({"timeout": 40}), "n1", told.append, lambda: now[0], sleep), told
+
+
+def pod(**status: Any) -> list[Data]:
+    return [{"metadata": {"name": "p"}, "status": status}]
+
+
+def test_the_wait_for_a_workload_says_every_ten_seconds_why_and_ends_with_it() -> None:
+    pending = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "no NPU left"}])
+    lost = NpuError("The API server cannot be reached.", "Check.")
+    found, told = waits([], [], pending, pending, lost, pod(phase="Succeeded"))
+    assert (found["ended"], found["pods"], found["events"]) == (True, pod(phase="Succeeded"), [])
+    assert told == [
+        "node n1: the smoke workload: not scheduled: no NPU left (10 of 40 s)",
+        "The API server cannot be reached. (20 of 40 s)",
+    ]
+
+
+def test_a_workload_that_does_not_end_is_left_to_its_verdict() -> None:
+    found, told = waits(pod(phase="Running"))
+    assert (found["ended"], found["pods"]) == (False, pod(phase="Running")) and len(told) == 3
+    with pytest.raises(NpuError, match="could not be looked at: The API server cannot be reached"):
+        waits(NpuError("The API server cannot be reached.", "Check."))

@@ -613,52 +613,74 @@ def test_a_status_of_somebody_else_stays() -> None:
     assert store.writes == []
 
 
-def test_K18_startup_taints_are_waited_for_and_said_once() -> None:
+def test_K18_startup_taints_are_waited_for_and_said() -> None:
     start, later = (case("K18-startup-taints", "node-%ds.yaml" % second) for second in (0, 45))
     result, api, said = waited({0.0: [start], 45.0: [later]}, expected=8)
     assert result["ok"] and api.now == 50.0
-    assert [line.partition(":")[0] for line in said] == ["validator", "device-plugin"]
+    assert [line.partition(":")[0] for line in said] == ["validator", "device-plugin"] * 4
     assert all("node.cilium.io/agent-not-ready" in line and "Cilium" in line for line in said)
-    assert said[0].startswith("validator: waiting, 0 of 300 s: ")
+    assert said[0].startswith("validator: 0 of 1 nodes ready, 10 of 300 s: ")
     people = copy.deepcopy(start)
     people["spec"]["taints"] = case("K18-startup-taints", "taints.yaml")[-1:]
     result, api, said = waited({0.0: [people]}, expected=8)
     assert not result["ok"] and result["fatal"] and api.now == 20.0
 
 
-def test_each_change_of_the_cause_is_said_and_no_poll() -> None:
+def test_every_ten_seconds_a_wait_says_what_it_waits_for_how_many_of_how_many_and_why_U03_drain_failed() -> None:
     tainted, lost, good = node("n1"), node("n1"), node("n1")
     tainted["spec"]["taints"] = [{"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}]
     lost["spec"]["taints"] = [{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]
     lost["status"] = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
-    result, api, said = waited({0.0: [tainted], 60.0: [lost], 120.0: [tainted], 180.0: [good]})
-    assert result["ok"] and api.now == 185.0
+    result, api, said = waited({0.0: [tainted], 60.0: [lost], 120.0: [good]})
+    assert result["ok"] and api.now == 125.0
     mine = [line for line in said if line.startswith("device-plugin")]
-    assert len(mine) == 2 and "EBS" in mine[0] and "the node is lost" in mine[1]
+    assert len(mine) == 12 and [line for line in mine if ": 0 of 1 nodes ready, " not in line] == []
+    assert mine[0].startswith("device-plugin: 0 of 1 nodes ready, 10 of 300 s: ") and "EBS" in mine[0]
+    assert mine[5].startswith("device-plugin: 0 of 1 nodes ready, 60 of 300 s: ") and "the node is lost" in mine[5]
 
 
-def test_many_nodes_with_one_cause_are_one_line() -> None:
+def test_nodes_with_one_cause_are_counted_and_those_that_are_ready_too() -> None:
     nodes = [node("n%d" % number) for number in range(4)]
-    for one in nodes:
+    for one in nodes[:3]:
         one["spec"]["taints"] = [{"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}]
-    _result, _api, said = waited({0.0: nodes, 30.0: [node("n%d" % number) for number in range(4)]})
-    assert len(said) == 2 and " s (and 3 more): " in said[0]
+    _result, _api, said = waited({0.0: nodes, 15.0: [node("n%d" % number) for number in range(4)]})
+    assert [line.partition(" s: ")[0] for line in said] == [
+        "validator: 1 of 4 nodes ready, 10 of 300",
+        "device-plugin: 1 of 4 nodes ready, 10 of 300",
+    ]
+    assert all("Cilium" in line and line.endswith("(and on 2 more)") for line in said)
 
 
-def test_the_usual_steps_of_a_start_are_said_only_when_they_last() -> None:
-    _result, api = wait([node("n1")], cluster={"late": {"validator": 5.0, "device-plugin": 5.0}})
-    assert api.now == 10.0
-    typed = inputs(wait_timeout=60)
-    for late, count in ((5.0, 0), (25.0, 1)):
-        objects = build(Context(typed, declared(typed), POOLS))
-        api, said = Cluster(objects, [node("n1")], late={"validator": late}), []
+def test_what_waits_for_another_component_is_named_and_a_server_that_is_away_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = inputs(wait_timeout=60, smd=IMAGE, **DRIVER)
+    objects = build(Context(typed, declared(typed), POOLS))
+    api, said = Cluster(objects, [node("n1", POOLS[0])], late={"rbln-driver": 45.0}), []
+    plain = Cluster.list
 
-        def sleep(seconds: float, api: Cluster = api) -> None:
-            api.now += seconds
+    def away(self: Cluster, *words: Any, **more: Any) -> list[Data]:
+        if 18.0 <= self.now <= 33.0:
+            raise NpuError("The API server cannot be reached.", "Check.")
+        return plain(self, *words, **more)
 
-        hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
-        Waiter(api, typed, hosts, objects, {}, lambda api=api: api.now, sleep, said.append).run()  # type: ignore
-        assert len([line for line in said if line.startswith("validator")]) == count
+    def sleep(seconds: float) -> None:
+        api.now += seconds
+
+    monkeypatch.setattr(Cluster, "list", away)
+    hosts = {"n1": {"node": "n1", "error": "", "expected": 1}}
+    Waiter(api, typed, hosts, objects, {}, lambda: api.now, sleep, said.append).run()  # type: ignore[arg-type]
+    assert [line.partition(": ")[0] for line in said] == ["driver", "not begun"] + ["API server"] * 2 + [
+        "driver",
+        "not begun",
+    ]
+    assert "validator, device-plugin" in said[1]
+    assert said[2] == "API server: waiting, 5 of 60 s: The API server cannot be reached."
+
+
+def test_a_wait_of_less_than_ten_seconds_says_nothing() -> None:
+    _result, api, said = waited({0.0: [node("n1")]})
+    assert said == [] and api.now < 10.0
 
 
 def test_a_node_that_is_deleted_fails_alone_also_where_a_component_has_several_daemon_sets() -> None:

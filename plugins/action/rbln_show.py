@@ -1,0 +1,73 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Shows the hosts of a play on one screen, from what each has registered."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, Result
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import FACTS, PREFIX, checked_facts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview import (
+    HostState,
+    findings,
+    overview,
+    state_of,
+)
+
+# {what: (variable that the role registers, fact with its checks)}
+SOURCES = {
+    "observation": ("%s_discover_observation" % PREFIX, "%s_observed" % PREFIX),
+    "proof": ("%s_validator_proof" % PREFIX, "%s_proof" % PREFIX),
+}
+OBSERVATION = SOURCES["observation"][0]
+NODES = "__%s_operands_nodes" % PREFIX
+ARGUMENTS = {"what": {"type": "str", "choices": list(SOURCES), "default": "observation"}}
+
+
+class ActionModule(Answering):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        variables = task_vars or {}
+        result: Result = super().run(tmp, variables)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        hosts = list(variables.get("ansible_play_hosts_all") or ())
+        # Untemplated: this holds text of hosts.
+        known = {host: variables["hostvars"].raw_get(host) for host in hosts}
+        nodes: dict[str, t.Any] = {}
+        for found in known.values():
+            nodes.update(_registered(found, NODES).get("states") or {})
+        states = [self._state(host, known[host], args["what"], nodes.get(host)) for host in hosts]
+        lines = overview(states)
+        self._show(lines)
+        told = {
+            one.host: {"state": state_of(one), "findings": [vars(found) for found in findings(one)]} for one in states
+        }
+        result.update(changed=False, hosts=told, lines=[text for text, _tone in lines])
+        return result
+
+    def _state(self, host: str, variables: t.Mapping[str, t.Any], what: str, node: t.Any) -> HostState:
+        variable, fact = SOURCES[what]
+        seen, judged = _registered(variables, OBSERVATION), _registered(variables, variable)
+        try:
+            facts = {
+                **checked_facts(host, seen.get(FACTS), run=self._run_id()),
+                **checked_facts(host, judged.get(FACTS), run=self._run_id()),
+            }
+        except NpuError as exc:
+            return HostState(host, error=str(exc))
+        if PREFIX not in facts or fact not in facts:
+            said = judged.get("msg") or seen.get("msg") or "it was not reached, or an earlier task failed"
+            return HostState(host, error=str(said))
+        return HostState(host, facts[PREFIX], facts.get(PREFIX + "_runtimes") or {}, facts[fact], node)
+
+
+def _registered(variables: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any]:
+    """What a task has registered; a fact of this name is none."""
+    found = variables.get(name) if name not in (variables.get(FACTS) or {}) else None
+    return found if isinstance(found, t.Mapping) else {}

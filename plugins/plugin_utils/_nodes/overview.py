@@ -1,0 +1,197 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts of a run on one screen: a row for each, below it what is wrong or not known, and what to do. Pure.
+
+Hosts with the same row or the same findings share it, and what is in order is only counted, so that a thousand hosts
+still fit.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.toolkit import is_stopped
+
+from .._text.line import line
+from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, names, table
+from .records import NodeState
+
+OK, FAILED, UNKNOWN, UNSEEN = "ok", "failed", "unknown", "not seen"
+# Rows of the table, and groups of hosts with the same findings, that are shown before the others are counted.
+ROWS, GROUPS = 40, 20
+HEAD = ("host", "NPUs", "driver", "firmware", "system", "kernel", "runtime", "node", "checks")
+# Characters of what a check has seen, and of what to do.
+DETAIL, STEP = 300, 200
+NONE, NOT_KNOWN = "none", "unknown"
+
+Data = t.Mapping[str, t.Any]
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A host: its facts, its runtimes, its checks (an observation or a proof), its node; or why it was not seen."""
+
+    host: str
+    facts: Data = field(default_factory=dict)
+    runtimes: Data = field(default_factory=dict)
+    record: Data = field(default_factory=dict)
+    node: NodeState | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong: FAILED, unknown or a warning, with its line."""
+
+    word: str
+    text: str
+
+    @property
+    def tone(self) -> str:
+        return BAD if self.word == "FAILED" else UNSURE
+
+
+def state_of(one: HostState) -> str:
+    """Whether a host is ok, failed, unknown or was not seen: by the checks that block, and by its node."""
+    if one.error:
+        return UNSEEN
+    words = {found.word for found in findings(one)}
+    return FAILED if "FAILED" in words else UNKNOWN if "unknown" in words else OK
+
+
+def findings(one: HostState) -> list[Finding]:
+    """What is wrong or not known on a host, the worst first; info is not among it."""
+    if one.error:
+        return [Finding("FAILED", "not seen: %s" % line(one.error, DETAIL))]
+    found = [made for check in one.record.get("checks") or () for made in _of_check(check)]
+    found += _of_node(one.node) if one.node else []
+    order = ("FAILED", "unknown", "warning")
+    return sorted(found, key=lambda item: order.index(item.word))
+
+
+def _of_check(check: Data) -> list[Finding]:
+    if check["ok"] or check["severity"] == "info":
+        return []
+    word = "unknown" if check["ok"] is None else "FAILED" if check["severity"] == "error" else "warning"
+    text = "%s/%s: %s" % (check["scope"], check["name"], line(check["detail"], DETAIL).rstrip("."))
+    step = line(check["next_step"] or "", STEP)
+    return [Finding(word, "%s.%s" % (text, " Next: " + step if step else ""))]
+
+
+def _of_node(node: NodeState) -> list[Finding]:
+    if node["error"]:
+        return [Finding("unknown", "cluster: %s" % line(node["error"], DETAIL + STEP))]
+    name, found = node["node"], []
+    if not node["ready"]:
+        found.append(Finding("FAILED", "cluster: node %s is not Ready. Next: Look at the kubelet of the node." % name))
+    if node["cordoned"]:
+        text = "cluster: node %s is cordoned%s. Next: Run `kubectl uncordon %s` when it may work again."
+        found.append(Finding("warning", text % (name, " and drained" if node["drained"] else "", name)))
+    for taint in node["taints"]:
+        text = "cluster: node %s has the taint %s, which keeps our pods off. Next: Remove it when its cause is gone."
+        found.append(Finding("warning", text % (name, taint)))
+    if node["expected"] is not None and node["allocatable"] != node["expected"]:
+        step = "Run `ansible-playbook rebellions.npu.site --tags operands`."
+        text = "cluster: node %s offers %d of %d NPUs. Next: " + step
+        found.append(Finding("warning", text % (name, node["allocatable"], node["expected"])))
+    return found
+
+
+def _row(one: HostState) -> tuple[str, ...]:
+    """The cells of a host, without its name."""
+    if one.error:
+        return ("", "", "", "", "", "", "", UNSEEN)
+    facts = one.facts
+    system, count = facts.get("os") or {}, (facts.get("counts") or {}).get("devices")
+    firmware = sorted({str(npu.get("firmware")) for npu in facts.get("npus") or () if npu.get("firmware")})
+    return (
+        NOT_KNOWN if count is None else str(count),
+        _driver(facts.get("driver") or {}),
+        ", ".join(firmware) or "-",
+        " ".join(str(part) for part in (system.get("id"), system.get("version_id")) if part) or NOT_KNOWN,
+        str((facts.get("kernel") or {}).get("running") or NOT_KNOWN),
+        _runtime(one.runtimes),
+        _node(one.node),
+        _counts(one),
+    )
+
+
+def _driver(driver: Data) -> str:
+    loaded, on_disk = driver.get("version_loaded"), driver.get("version_on_disk")
+    if loaded:
+        return str(loaded) + (" (%s on disk)" % on_disk if on_disk and on_disk != loaded else "")
+    if driver.get("loaded") is None:
+        return NOT_KNOWN
+    if driver["loaded"]:
+        return "loaded"
+    return "%s, not loaded" % on_disk if on_disk else NONE
+
+
+def _runtime(runtimes: Data) -> str:
+    found = [one for one in runtimes.get("runtimes") or () if one.get("selected")]
+    told = [
+        " ".join(part for part in (one["name"], one.get("version") or "", "STOPPED" if is_stopped(one) else "") if part)
+        for one in found
+    ]
+    return ", ".join(told) or NONE
+
+
+def _node(node: NodeState | None) -> str:
+    if node is None:
+        return "-"
+    if node["error"]:
+        return NOT_KNOWN
+    words = ["Ready" if node["ready"] else "NotReady"]
+    words += [("drained" if node["drained"] else "cordoned")] if node["cordoned"] else []
+    words += ["tainted"] if node["taints"] else []
+    return ", ".join([*words, "%d allocatable" % node["allocatable"]])
+
+
+def _counts(one: HostState) -> str:
+    """How many checks are in order, and how many are not."""
+    checks = one.record.get("checks") or ()
+    counts = {"ok": sum(1 for check in checks if check["ok"])}
+    words = [made.word for check in checks for made in _of_check(check)]
+    for word, told in (("FAILED", "failed"), ("unknown", "unknown"), ("warning", "warning")):
+        counts[told] = words.count(word)
+    return ", ".join("%d %s" % (count, word) for word, count in counts.items() if count or word == "ok")
+
+
+def _worst(found: t.Sequence[Finding]) -> int:
+    return min((("FAILED", "unknown", "warning").index(one.word) for one in found), default=3)
+
+
+def overview(hosts: t.Sequence[HostState]) -> list[Line]:
+    """The lines of the screen."""
+    rows: dict[tuple[str, ...], list[HostState]] = {}
+    groups: dict[tuple[Finding, ...], list[HostState]] = {}
+    for one in hosts:
+        rows.setdefault((*_row(one), state_of(one)), []).append(one)
+        found = tuple(findings(one))
+        if found:
+            groups.setdefault(found, []).append(one)
+    shown = sorted(rows.items(), key=lambda item: min(_worst(findings(one)) for one in item[1]))
+    cells = [(names([one.host for one in found], 3), *row[:-1]) for row, found in shown[:ROWS]]
+    tones = [{OK: GOOD, UNKNOWN: UNSURE}.get(row[-1], BAD) for row, _found in shown[:ROWS]]
+    lines = table(HEAD, cells, tones)
+    if len(shown) > ROWS:
+        left = sum(len(found) for _row_cells, found in shown[ROWS:])
+        lines.append(Line("... and %d hosts more. Next: Look at them with --limit." % left))
+    worst = sorted(groups.items(), key=lambda item: _worst(item[0]))
+    for found, concerned in worst[:GROUPS]:
+        lines += [Line(""), Line("%s:" % names([one.host for one in concerned]))]
+        lines += [Line("  %-8s %s" % (one.word, one.text), one.tone) for one in found]
+    if len(worst) > GROUPS:
+        left = sum(len(concerned) for _found, concerned in worst[GROUPS:])
+        lines += [Line(""), Line("... and %d hosts more with other findings. Next: Look at them with --limit." % left)]
+    return [*lines, Line(""), _total(hosts)]
+
+
+def _total(hosts: t.Sequence[HostState]) -> Line:
+    states = [state_of(one) for one in hosts]
+    parts = ["%d %s" % (states.count(state), state) for state in (OK, FAILED, UNKNOWN, UNSEEN) if state in states]
+    bad = any(state in (FAILED, UNSEEN) for state in states)
+    tone = BAD if bad else UNSURE if UNKNOWN in states else GOOD if states else PLAIN
+    return Line("%d host%s: %s" % (len(hosts), "" if len(hosts) == 1 else "s", ", ".join(parts) or "none"), tone)
