@@ -99,3 +99,19 @@ class Said:
             return self._hostvars[self._host][name]
         except AnsibleError:
             return None
+
+
+def said_of_others(hostvars: t.Any, hosts: t.Iterable[str], inputs: Inputs) -> list[Data]:
+    """What the inventory says of those of these hosts whose kubeconfig and context are `inputs`' own; no fact is asked.
+
+    Each has the keys host, node_name and address.
+    """
+    found = []
+    for host in hosts:
+        said = Said(hostvars, host)
+        kubeconfig = said.kubeconfig()
+        context = said(OPERANDS + "context") or said(INPUT + "kube_context")
+        if (kubeconfig, context) == (inputs["kubeconfig"], inputs["context"]):
+            node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
+            found.append({"host": host, "node_name": node_name, "address": said("ansible_host")})
+    return found
