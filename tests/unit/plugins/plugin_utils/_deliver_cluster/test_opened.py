@@ -63,7 +63,7 @@ def test_an_account_with_all_rights_passes_and_is_asked_little() -> None:
         ("list nodes", "list nodes"),
         ("patch daemonsets", "patch daemonsets.apps in rbln-system"),
         ("create leases", "create leases.coordination.k8s.io in rbln-system"),
-        ("patch *", "patch nodes, patch serviceaccounts in rbln-system"),
+        ("patch *", "patch nodes, patch networkpolicies.networking.k8s.io in rbln-system, patch serviceaccounts"),
     ],
 )
 def test_rights_that_are_missing_are_named_together(denied: str, told: str) -> None:
