@@ -101,7 +101,7 @@ class Said:
             return None
 
 
-def said_of_others(hostvars: t.Any, hosts: t.Iterable[str], inputs: Inputs) -> list[Data]:
+def said_of_others(hostvars: t.Any, hosts: t.Iterable[str], inputs: Inputs) -> list[dict[str, str]]:
     """What the inventory says of those of these hosts whose kubeconfig and context are `inputs`' own; no fact is asked.
 
     Each has the keys host, node_name and address.

@@ -31,9 +31,7 @@ _HEX = 8
 OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
 
-def read_inputs(
-    raw: t.Mapping[str, t.Any], names: t.Iterable[str] = (), own: t.Sequence[str] = ()
-) -> dict[str, t.Any]:
+def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = (), own: t.Sequence[str] = ()) -> dict[str, t.Any]:
     """Typed inputs without the role's prefix, from variables and the policy files they name; `notes` has the warnings.
 
     `names` are those of all variables, of which none may be a misspelt input; `own` are prefixes of the user's own.
