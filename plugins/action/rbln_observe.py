@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
+from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
@@ -18,9 +20,31 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_
     runtime_units,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 # What Pythons before 3.8 say to a module of this collection.
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
+
+# What programs that give root, and Ansible, say when they do not.
+NO_ROOT = re.compile(
+    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |(?:missing|incorrect) \w+ password|become success|"
+    r"privilege escalation).*$",
+    re.I | re.M,
+)
+
+
+def _no_root(host: str, said: str) -> str:
+    """The message that the account cannot become root; empty when `said` is about something else."""
+    found = NO_ROOT.findall(said)
+    if not found:
+        return ""
+    return str(
+        NpuError(
+            "%s: become does not work: %s." % (host, line(found[-1], 300).rstrip(".")),
+            "Let the account of the connection become root, give its password with --ask-become-pass, or connect as "
+            "root.",
+        )
+    )
 
 
 class ActionModule(Answering):
@@ -41,10 +65,18 @@ class ActionModule(Answering):
             result.update(failed=True, msg=str(exc))
             return result
         args.setdefault("host_tool", wanted)
-        result.update(
-            self._execute_module(module_name="rebellions.npu.rbln_observe", module_args=args, task_vars=task_vars)
-        )
+        name = "rebellions.npu.rbln_observe"
+        try:
+            result.update(self._execute_module(module_name=name, module_args=args, task_vars=task_vars))
+        except AnsibleError as exc:
+            refused = _no_root(self._host_name(task_vars), str(exc)) if self._task.become else ""
+            if not refused:
+                raise
+            result.update(failed=True, msg=refused)
+            return result
         said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
+        if result.get("failed") and self._task.become:
+            result["msg"] = _no_root(self._host_name(task_vars), said) or result.get("msg", "")
         if result.get("failed") and any(text in said for text in TOO_OLD):
             result["msg"] = (
                 "The Python of %s is older than 3.8, which the modules of this collection need. "

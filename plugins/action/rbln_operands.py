@@ -29,6 +29,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster imp
     read_inputs,
     rendered_key,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known, own_prefixes, set_names
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
@@ -39,10 +40,10 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import OPERANDS
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
+known()
 # What the role registers of each host; the host that acts reads it.
 MEMBER = "__%s_member" % ROLE
 ENABLED = ROLE + "_enabled"
@@ -71,7 +72,8 @@ class ActionModule(OfTask, Answering):
         return result
 
     def _inputs(self, task_vars: Result) -> Inputs:
-        return t.cast(Inputs, read_inputs(raw_inputs(self._templar, task_vars, role_inputs((ROLE,))), task_vars))
+        raw = raw_inputs(self._templar, task_vars, role_inputs((ROLE,)))
+        return t.cast(Inputs, read_inputs(raw, set_names(task_vars), own_prefixes(self._templar, task_vars)))
 
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
@@ -87,7 +89,10 @@ class ActionModule(OfTask, Answering):
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
-        return t.cast("list[Named]", said_of_others(task_vars, {member["host"] for member in members}, inputs))
+        hostvars, taken = task_vars.get("hostvars"), {member["host"] for member in members}
+        names = (task_vars.get("groups") or {}).get("all") or () if hostvars else ()
+        others = said_of_others(hostvars, [host for host in names if host not in taken], inputs)
+        return t.cast("list[Named]", others)
 
     def _check(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)

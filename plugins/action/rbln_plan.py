@@ -11,16 +11,15 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, NpuError, Problem
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import PLANNED, checked_facts
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import misspelt
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import of_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variables import POOL, check_pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
-    EXPORTS,
-    HOST_ROLES,
-    SHARED,
+    PREFLIGHT,
     cdi_options,
     observe_options,
     read_inputs,
@@ -34,6 +33,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation imp
     wanted_version,
 )
 
+# What the role registers of the looks at the controller.
+FINDINGS = ("%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT)
 EXTRA = "rbln_preflight_support_matrix_extra"
 # A registered result is printed with -v; the roles read these from their variables.
 SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
@@ -51,6 +52,11 @@ SOURCES = (
 
 def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
     return "%s Next: %s" % (problem["detail"], problem["next_step"]) if problem["next_step"] else problem["detail"]
+
+
+def _told_here(host: str, finding: t.Mapping[str, t.Any], first: str) -> str:
+    other = "What the message of %s says of the controller stops it." % first
+    return _problem_text(finding) if first == host else other
 
 
 def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
@@ -115,6 +121,12 @@ class ActionModule(Answering):
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
+        texts = [_problem_text(stop) for stop in planned["stops"]]
+        here = of_host(host, [variables.get(name) for name in FINDINGS], variables.get("ansible_play_batch") or ())
+        stops = [Problem("controller", ERROR, one["detail"], one["next_step"], PROFILE.name) for one, _first in here]
+        planned["stops"] = [*(stop.to_dict() for stop in stops), *planned["stops"]]
+        # Each is told once: by the first host that it stops.
+        texts = [*dict.fromkeys(_told_here(host, one, first) for one, first in here), *texts]
         cdi = dict(cdi_options(wanted), path=wanted["rbln_container_toolkit_cdi_path"])
         cdi["form"] = form_for(cdi["form"], seen["rbln_runtimes"]["kubelet"]["present"])
         result.update(
@@ -132,9 +144,6 @@ class ActionModule(Answering):
             observation={"ansible_facts": seen},
         )
         cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
-        set_names = [name for name in variables if name.startswith(ours("")) and name not in (*EXPORTS, *SHARED)]
-        for name, near in misspelt(set_names, wanted, [role + "_" for role in HOST_ROLES]):
-            cautions.append("%s is not an input of a role. Next: check the name; %s is similar." % (name, near))
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
         if planned["steps"]:
@@ -145,8 +154,7 @@ class ActionModule(Answering):
                 result.pop(key, None)
             result.update(
                 failed=True,
-                msg="Nothing was changed on %s. %s"
-                % (host, " ".join(_problem_text(stop) for stop in planned["stops"])),
+                msg="Nothing was changed on %s. %s" % (host, " ".join(texts)),
             )
         return result
 

@@ -517,3 +517,46 @@ def test_S01_podsecurity_rejection_is_read_from_events(api: ApiServer, play: t.C
     kept = api.get("namespace", NAMESPACE)["metadata"]["labels"]
     assert (kept["pod-security.kubernetes.io/enforce"], kept["team"]) == ("baseline", "infra")
     assert "pod-security.kubernetes.io/audit" not in kept
+
+
+class Opened(t.NamedTuple):
+    """What the look at the controller has found: its result, and the whole output."""
+
+    result: Data
+    text: str
+
+
+def opened(api: ApiServer, tmp_path: Path, kubeconfig: Path, *hosts: str, fail: bool = True) -> Opened:
+    """The look at the controller as site.yml makes it, with hosts that have been observed."""
+    group = {
+        "hosts": {host: {"uuid": UUIDS[host]} for host in hosts},
+        "vars": {"ansible_connection": "local", "rbln_kubeconfig": str(kubeconfig)},
+    }
+    seen = {"rbln_discover_observation": {"ansible_facts": {"rbln": FACTS["rbln"]}}}
+    look = {"name": "Look", "rebellions.npu.rbln_controller": {"look": "controller", "fail": fail}, "run_once": True}
+    head = {"name": "Play", "hosts": "npu_nodes", "gather_facts": False}
+    tasks = [{"name": "Observed", "ansible.builtin.set_fact": seen}, look]
+    (tmp_path / "inventory.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([{**head, "tasks": tasks}], sort_keys=False))
+    words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml")]
+    env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json")
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=180, check=False)
+    data = json.loads(done.stdout[done.stdout.index("{") :])
+    (result,) = data["plays"][0]["tasks"][1]["hosts"].values()
+    return Opened(result, done.stdout + done.stderr)
+
+
+def test_a_cluster_is_opened_before_a_host_is_changed(api: ApiServer, tmp_path: Path) -> None:
+    good = opened(api, tmp_path, api.home / "admin.kubeconfig", "a", "b")
+    assert good.result["problems"] == [], good.text
+    strange = opened(api, tmp_path, api.home / "admin.kubeconfig", "a", "b", "lonely")
+    (problem,) = strange.result["problems"]
+    assert problem["hosts"] == ["lonely"] and problem["detail"].startswith("lonely is not a node of the cluster: ")
+    lowly = opened(api, tmp_path, api.home / "lowly.kubeconfig", "a", "b")
+    told = "The account that %s names lacks rights: list nodes, patch nodes, get leases.coordination.k8s.io in "
+    assert lowly.result["failed"] and told % (api.home / "lowly.kubeconfig") in lowly.result["msg"]
+    assert "create daemonsets.apps in rbln-system" in lowly.result["msg"]
+    away = opened(api, tmp_path, api.write_kubeconfig("away", "admin", 9), "a", "b")
+    assert away.result["failed"] and away.text.count("https://127.0.0.1:9 cannot be reached") == 1
+    wrong = opened(api, tmp_path, api.write_kubeconfig("wrong", "no-such-token"), "a", "b", fail=False)
+    assert "the API server rejects the credentials" in wrong.result["problems"][0]["detail"]

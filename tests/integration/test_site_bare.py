@@ -96,8 +96,11 @@ def test_refused_inputs_leave_the_host_alone_A04_string_bools(bare: Hosts) -> No
 
 def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
     bare.virgin(E)
-    run = play("plan", bare.inventory(E), extra={"rbln_driver_vesion": "3.4.0"}).unchanged([E])
-    assert "rbln_driver_vesion is not an input of a role" in run.warnings() and "rbln_driver_version" in run.warnings()
+    wrong = play("plan", bare.inventory(E), extra={"rbln_driver_vesion": "3.4.0"})
+    assert wrong.code == 2 and wrong.executions == []
+    told = "rbln_driver_vesion is not an input of this collection. Next: Write rbln_driver_version, "
+    assert told in wrong.failed()[0].msg
+    run = play("plan", bare.inventory(E)).unchanged([E])
     shown = run.one("Show the plan", E).data["msg"]
     assert [step["id"] for step in shown["steps"]] == [
         "driver.install",

@@ -188,7 +188,7 @@ LAYERS = (
         "api",
         800,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile label_policy "
-        "operands_play repository_signatures runtime_config_play signatures_play",
+        "operands_play preflight_play repository_signatures runtime_config_play signatures_play",
         after=LAB,
     ),
     Layer(

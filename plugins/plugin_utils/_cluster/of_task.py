@@ -101,15 +101,13 @@ class Said:
             return None
 
 
-def said_of_others(
-    task_vars: t.Mapping[str, t.Any], members: t.Collection[str], inputs: Inputs
-) -> list[dict[str, str]]:
-    """{host, node_name, address} of the hosts of this cluster that are not `members`, as the inventory has them."""
-    hostvars = task_vars.get("hostvars")
+def said_of_others(hostvars: t.Any, hosts: t.Iterable[str], inputs: Inputs) -> list[dict[str, str]]:
+    """What the inventory says of those of these hosts whose kubeconfig and context are `inputs`' own; no fact is asked.
+
+    Each has the keys host, node_name and address.
+    """
     found = []
-    for host in (task_vars.get("groups") or {}).get("all") or () if hostvars else ():
-        if host in members:
-            continue
+    for host in hosts:
         said = Said(hostvars, host)
         kubeconfig = said.kubeconfig()
         context = said(OPERANDS + "context") or said(INPUT + "kube_context")

@@ -15,7 +15,8 @@ from .._objects.model import Capabilities
 from .._objects.names import role
 from . import releases
 from .k8s_fields import Spec, fields
-from .normalise import misspelt, normalise
+from .names import unknown
+from .normalise import normalise
 from .policy_files import inherit, located, overlay, read_policy
 from .policy_rules import COMPONENTS, check
 from .roles import role_inputs
@@ -23,7 +24,6 @@ from .roles import role_inputs
 ROLE = role("operands")
 PREFIX = ROLE + "_"
 SECRET = "pull_secret_content"
-EXPORTS = (PREFIX + "result", PREFIX + "smoke_result")
 FILES = (PREFIX + "policy_files", PREFIX + "policy_ignore")
 # Hexadecimal digits of a digest for each input.
 _HEX = 8
@@ -31,18 +31,16 @@ _HEX = 8
 OF_A_HOST = ("node_name", "node_workload", "kubeconfig", "context", "notes")
 
 
-def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = ()) -> dict[str, t.Any]:
+def read_inputs(raw: t.Mapping[str, t.Any], names: t.Iterable[str] = (), own: t.Sequence[str] = ()) -> dict[str, t.Any]:
     """Typed inputs without the role's prefix, from variables and the policy files they name; `notes` has the warnings.
 
-    `names` are those of all variables, of which none may be a misspelt input. NpuError names variable, file and key,
-    and the remedy.
+    `names` are those of all variables, of which none may be a misspelt input; `own` are prefixes of the user's own.
+    NpuError names variable, file and key, and the remedy.
     """
     spec = role_inputs((ROLE,))
-    for name, near in misspelt(set(names) - set(EXPORTS), spec, (PREFIX,)):
-        raise NpuError(
-            "%s is not an input of this role." % name,
-            "Did you mean %s? Only its inputs may begin with %s." % (near, PREFIX),
-        )
+    for item in unknown(names, own):
+        if item.misspelt:
+            raise item.error()
     raw = plain(raw)
     files, ignore = (normalise(raw, {name: spec[name]})[name] for name in FILES)
     policy = read_policy(files, ignore, spec)

@@ -15,6 +15,7 @@ import math
 import re
 import typing as t
 
+import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.errors import ArgumentValueError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -43,10 +44,14 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
         raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
     if isinstance(value, bool) and "yes" in (option.get("choices") or ()):
         return value
-    if isinstance(value, (bool, float)) or (isinstance(value, int) and _TEXT_ONLY.search(name)):
+    if isinstance(value, bool):
+        what = "%s is %s, not text: YAML reads yes, no, on and off so." % (name, str(value).lower())
+        raise NpuError(what, "Quote it.")
+    if isinstance(value, float) or (isinstance(value, int) and _TEXT_ONLY.search(name)):
         raise NpuError(
             "%s is the number %r, not text: YAML has already changed it (3.20 becomes 3.2)." % (name, value),
-            "Quote it: %s: '%s'." % (name, value),
+            # What was written is lost, so no value is proposed: 3.10 and 3.1 are one number.
+            "Quote it, with every digit of the original.",
         )
     if isinstance(value, int):
         return value
@@ -66,14 +71,17 @@ def _is_odd(kind: str, value: t.Any) -> bool:
 
 
 def _literal(text: str) -> t.Any:
-    """A list or mapping written as JSON, or as a template prints one. ValueError when it is neither."""
+    """A list or mapping written as JSON, as a template prints one, or as YAML. ValueError when it is none of them."""
     try:
         return json.loads(text)
     except ValueError as exc:
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise exc from None
+            try:
+                return yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError, RecursionError):
+                raise exc from None
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -81,7 +89,7 @@ def _literal(text: str) -> t.Any:
 def _list(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> list[t.Any]:
     if isinstance(value, str):
         text = value.strip()
-        if text.startswith("["):
+        if text.startswith(("[", "- ")) or option.get("elements") == "dict":
             try:
                 value = _literal(text)
             except ValueError as exc:
@@ -170,8 +178,9 @@ def _is_nothing(value: t.Any, option: t.Mapping[str, t.Any]) -> bool:
 def normalise(raw: t.Mapping[str, t.Any], spec: Spec, above: str = "") -> dict[str, t.Any]:
     """Typed values of every input in `spec` (the options of an argument_specs entry), taken from `raw` or the default.
 
-    Ansible's validator does the typing. Text becomes a list (comma separated or JSON) or a dict (JSON) where the type
-    asks for one; empty text for anything but text means not set. NpuError names the variable and says what to write.
+    Ansible's validator does the typing. Text becomes a list (comma separated, JSON or YAML) or a dict (JSON or YAML)
+    where the type asks for one; empty text for anything but text means not set. NpuError names the variable and says
+    what to write.
     """
     found: dict[str, t.Any] = {}
     for name, option in sorted(spec.items()):
@@ -180,16 +189,4 @@ def normalise(raw: t.Mapping[str, t.Any], spec: Spec, above: str = "") -> dict[s
         if value is None and option.get("required"):
             raise NpuError("%s%s is required and not set." % (above, name), "Set it in the inventory or with -e.")
         found[name] = None if value is None else _typed(above + name, value, option)
-    return found
-
-
-def misspelt(names: t.Iterable[str], spec: Spec, prefixes: t.Iterable[str]) -> list[tuple[str, str]]:
-    """(name, nearest known name) for set variables that carry a role's prefix and are no input of it."""
-    known = sorted(spec)
-    found = []
-    for name in sorted(names):
-        if name not in spec and any(name.startswith(prefix) for prefix in prefixes):
-            near = difflib.get_close_matches(name, known, 1)
-            if near:
-                found.append((name, near[0]))
     return found

@@ -34,12 +34,8 @@ COLLECTION = pathlib.Path(__file__).resolve().parents[3]
 DISCOVER, PREFLIGHT, DRIVER = role("discover"), role("preflight"), role("driver")
 TOOLKIT, VALIDATOR = role("container_toolkit"), role("validator")
 HOST_ROLES = (DISCOVER, PREFLIGHT, DRIVER, TOOLKIT, VALIDATOR)
-EXPORTS = (
-    f"{DISCOVER}_observation", f"{PREFLIGHT}_plan", f"{DRIVER}_change", f"{DRIVER}_proof",
-    f"{DRIVER}_reboot_required", f"{DRIVER}_pools_left", f"{TOOLKIT}_proof", f"{VALIDATOR}_proof",
-)  # fmt: skip
-# Inputs of other roles whose names begin as those of a host role.
-SHARED = (f"{DRIVER}_instances",)
+# What the role registers that observes.
+OBSERVATION = f"{DISCOVER}_observation"
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
 BY_HAND = tuple(f"runtime_{name}" for name in runtime.BY_HAND)
 
@@ -55,6 +51,22 @@ def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
         text = (COLLECTION / "roles" / name / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
         merged.update(yaml.load(text, Loader=Loader)["argument_specs"]["main"]["options"])
     return merged
+
+
+@functools.lru_cache(maxsize=None)
+def role_defaults(name: str) -> dict[str, t.Any]:
+    """The defaults of a role, templates of ours. Read once a process: callers must not change the result."""
+    text = (COLLECTION / "roles" / name / "defaults" / "main.yml").read_text(encoding="utf-8")
+    defaults: dict[str, t.Any] = _trusted(yaml.load(text, Loader=Loader))
+    return defaults
+
+
+def _trusted(value: t.Any) -> t.Any:
+    if isinstance(value, dict):
+        return {key: _trusted(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_trusted(item) for item in value]
+    return trust_as_template(value) if isinstance(value, str) else value
 
 
 def _default(entry: t.Mapping[str, t.Any]) -> t.Any:

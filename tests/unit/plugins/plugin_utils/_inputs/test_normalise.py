@@ -9,7 +9,6 @@ import typing as t
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import (
-    misspelt,
     nearest,
     normalise,
     suggestion,
@@ -42,10 +41,16 @@ def test_a04_string_bools() -> None:
     assert found["x_force"] is False
 
 
-@pytest.mark.parametrize("value", [3.2, 3, True])
-def test_a04_a_version_that_is_a_number_is_refused(value: t.Any) -> None:
-    with pytest.raises(NpuError, match="x_version is the number .* Quote it"):
+@pytest.mark.parametrize("value", [3.2, 3.10, 3])
+def test_a04_a_version_that_is_a_number_is_refused_and_none_is_proposed(value: t.Any) -> None:
+    with pytest.raises(NpuError, match="x_version is the number %r, not text: .* Quote it" % value) as caught:
         normalise({"x_version": value}, SPEC)
+    assert str(value) not in caught.value.next_step
+
+
+def test_a04_a_word_that_yaml_reads_as_a_boolean_is_no_text() -> None:
+    with pytest.raises(NpuError, match="^x_version is true, not text: YAML reads yes, no, on and off so. Next: Quote"):
+        normalise({"x_version": True}, SPEC)
 
 
 def test_a04_a_list_of_versions_takes_no_numbers() -> None:
@@ -70,6 +75,12 @@ def test_a04_a_list_of_versions_takes_no_numbers() -> None:
         ("x_files", [{"path": "/a"}], [{"path": "/a"}]),
         ("x_runtimes", "['containerd', 'docker']", ["containerd", "docker"]),
         ("x_runtimes", " [] ", []),
+        ("x_runtimes", "[containerd, docker]", ["containerd", "docker"]),
+        ("x_runtimes", "- containerd\n- docker\n", ["containerd", "docker"]),
+        ("x_repo", "url: https://a\ntag: '3.10'\n", {"url": "https://a", "tag": "3.10"}),
+        ("x_repo", "{url: https://a}", {"url": "https://a", "tag": None}),
+        ("x_files", "[{path: /a}, {path: /b}]", [{"path": "/a"}, {"path": "/b"}]),
+        ("x_files", "- path: /a\n", [{"path": "/a"}]),
         ("x_runtimes", "None", []),
         ("x_reboot", " null ", True),
         ("x_reboot", " true ", True),
@@ -106,6 +117,10 @@ def test_a04_values_get_their_type(name: str, value: t.Any, expected: t.Any) -> 
         ("x_repo", {"tag": "1"}, "x_repo.url is required"),
         ("x_repo", {"url": "a", "tag": 1.10}, "x_repo.tag is the number"),
         ("x_repo", "{", "not a mapping"),
+        ("x_repo", "url=a", "x_repo must be a mapping, not str"),
+        ("x_repo", "url: https://a\ntag: 3.10", "x_repo.tag is the number"),
+        ("x_runtimes", "[docker, cri-o", "not a list"),
+        ("x_files", "/a,/b", "x_files must be a list, not str"),
         ("x_files", [{}], r"x_files\[0\].path is required"),
     ],
 )
@@ -141,10 +156,6 @@ def test_defaults_fill_what_is_not_set() -> None:
     found = normalise({}, SPEC)
     assert sorted(found) == sorted(SPEC)
     assert (found["x_reboot"], found["x_mode"], found["x_repo"]) == (True, "never", None)
-
-
-def test_a_misspelt_name_is_found() -> None:
-    assert misspelt(["x_verson", "y_other", "x_version"], SPEC, ["x_"]) == [("x_verson", "x_version")]
 
 
 @pytest.mark.parametrize(

@@ -357,11 +357,12 @@ def test_no_note_where_there_is_a_node_for_virtual_machines() -> None:
 def test_a_misspelt_variable_is_an_error() -> None:
     with pytest.raises(
         NpuError,
-        match="^rbln_operands_nod_selector is not an input of this role. "
-        "Next: Did you mean rbln_operands_node_selector?",
+        match="^rbln_operands_nod_selector is not an input of this collection. "
+        "Next: Write rbln_operands_node_selector, or ",
     ):
         read_inputs(BASE, [*BASE, "rbln_operands_nod_selector"])
     assert read_inputs(BASE, [*BASE, "rbln_operands_result", "other_operands_labels"])["notes"] == []
+    assert read_inputs(BASE, [*BASE, "rbln_operandz_labels"], ["rbln_operandz_"])["notes"] == []
 
 
 def test_an_instance_has_what_the_driver_says_but_not_its_selector() -> None:

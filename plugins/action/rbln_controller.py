@@ -1,0 +1,230 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""All of rbln_controller: what is wrong with the inputs of the hosts of a play, and with what the run opens here."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+from dataclasses import dataclass
+
+from ansible.errors import AnsibleError
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said, said_of_others
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.opened import (
+    named_member,
+    open_cluster,
+    strangers,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.driver_needs import (
+    Need,
+    is_due,
+    needs,
+    open_need,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.alike import alike, written
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import (
+    OWN,
+    known,
+    own_prefixes,
+    set_names,
+    unknown,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
+    DISCOVER,
+    OBSERVATION,
+    PREFLIGHT,
+    raw_inputs,
+    read_inputs,
+    role_defaults,
+    role_inputs,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, typed_input
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
+
+Result = dict[str, t.Any]
+INPUTS, CONTROLLER = "inputs", "controller"
+ARGUMENTS = {
+    "look": {"type": "str", "required": True, "choices": [INPUTS, CONTROLLER]},
+    "fail": {"type": "bool", "default": True},
+}
+# What the role registers of the look at the inputs.
+JUDGED = "%s_inputs" % PREFLIGHT
+# Inputs that differ from host to host; what reads them says what is wrong with them.
+OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", "%s_expected_addresses" % DISCOVER})
+# Seconds for one answer of an API server.
+TIMEOUT = 10.0
+# Once a run: Ansible loads its plugins before it starts a process for each task.
+known()
+role_inputs((of_cluster.ROLE,))
+role_defaults(of_cluster.ROLE)
+
+
+@dataclass
+class Kind:
+    """Hosts with the same inputs; `wanted` are those of the host roles, None where they cannot be read."""
+
+    hosts: list[str]
+    variables: Result
+    templar: t.Any
+    wanted: Result | None = None
+
+
+class ActionModule(OfTask, Answering):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        task_vars = task_vars or {}
+        result: Result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        with self._environment():
+            result.update(self._look(args["look"], args["fail"], task_vars))
+        return result
+
+    def _look(self, look: str, fail: bool, task_vars: Result) -> Result:
+        hosts = self._variables(task_vars)
+        findings = Findings(list(hosts))
+        kinds = []
+        for group in alike(hosts, known().inputs - OF_A_HOST):
+            variables = {**role_defaults(of_cluster.ROLE), **hosts[group[0]]}
+            kinds.append(Kind(group, variables, Templar(loader=self._loader, variables=variables)))
+        judged = look == CONTROLLER and JUDGED in task_vars
+        misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
+        for kind in kinds:
+            _read_inputs(kind, findings)
+        # Where the run ends here, its one message is to have all of it.
+        if look == CONTROLLER or misspelt or (fail and findings.stop_all):
+            seen = {host: _observed(variables) for host, variables in hosts.items()} if look == CONTROLLER else None
+            if _comes(task_vars, "driver"):
+                self._open_files(kinds, seen, findings)
+            if _comes(task_vars, "operands"):
+                self._open_clusters(kinds, seen, findings, task_vars)
+        result: Result = {"changed": False, "problems": clean_all(findings.items())}
+        if misspelt or (fail and findings.stop_all):
+            # A callback prints all of a failed result.
+            result = {"failed": True, "msg": clean(findings.text(), True)}
+        return {**result, "warnings": warnings} if warnings else result
+
+    def _variables(self, task_vars: Result) -> dict[str, Result]:
+        """The variables of each host of the play, not templated; those of the play itself are in `task_vars` alone."""
+        hostvars = task_vars["hostvars"]
+        raw = {host: hostvars.raw_get(host) for host in task_vars["ansible_play_batch"]}
+        mine = raw.get(task_vars["inventory_hostname"]) or {}
+        given = {name: task_vars[name] for name in known().inputs if name in task_vars}
+        below = {name: given.pop(name) for name in set(given).difference(mine)}
+        above = {name: value for name, value in given.items() if written(mine.get(name)) != written(value)}
+        shared = {"hostvars": hostvars, "ansible_search_path": task_vars.get("ansible_search_path") or []}
+        return {host: {**below, **variables, **above, **shared} for host, variables in raw.items()}
+
+    def _judge_names(self, hosts: t.Mapping[str, Result], findings: Findings) -> tuple[bool, list[str]]:
+        """(whether an input is misspelt, warnings of other names); each set of names is judged once."""
+        sets: dict[tuple[frozenset[str], str], list[str]] = {}
+        for host, variables in hosts.items():
+            sets.setdefault((frozenset(set_names(variables)), repr(variables.get(OWN))), []).append(host)
+        misspelt, warnings = False, []
+        for (names, _own), group in sets.items():
+            with _found(findings, group):
+                found = unknown(names, own_prefixes(self._templar, hosts[group[0]]))
+                misspelt = misspelt or any(item.misspelt for item in found)
+                warnings += [str(item.error()) for item in found if not item.misspelt]
+                for item in found:
+                    if item.misspelt:
+                        findings.add(item.error(), group)
+        return misspelt, list(dict.fromkeys(warnings))
+
+    def _open_files(self, kinds: list[Kind], seen: dict[str, Result | None] | None, findings: Findings) -> None:
+        """The files that hosts wait for; before hosts were observed, those that any of them may wait for."""
+        wanted: dict[Need, list[str]] = {}
+        for kind in kinds:
+            with _found(findings, kind.hosts):
+                for host in kind.hosts:
+                    facts = seen[host] if seen else None
+                    if kind.wanted is None or (seen and not facts):
+                        continue
+                    found = needs(kind.wanted, facts[SHORT] if facts else None, self._beside)
+                    if found and (not facts or is_due(kind.wanted, facts)):
+                        for need in found:
+                            wanted.setdefault(need, []).append(host)
+        for need, hosts in wanted.items():
+            with _found(findings, hosts):
+                open_need(need)
+
+    def _open_clusters(
+        self, kinds: list[Kind], seen: dict[str, Result | None] | None, findings: Findings, task_vars: Result
+    ) -> None:
+        clusters: dict[tuple[str, str], tuple[Inputs, list[str]]] = {}
+        for kind in kinds:
+            with _found(findings, kind.hosts):
+                raw = raw_inputs(kind.templar, kind.variables, role_inputs((of_cluster.ROLE,)))
+                inputs = t.cast(Inputs, of_cluster.read_inputs(raw))
+                if not inputs["enabled"] or inputs["delivery"] != "apply" or inputs["state"] != "present":
+                    continue
+                login = read_login(self._kubeconfig(inputs), inputs["context"])
+                clusters.setdefault((login.name, login.mark), (inputs, []))[1].extend(kind.hosts)
+        for (where, _mark), (inputs, hosts) in clusters.items():
+            with _found(findings, hosts):
+                cluster = Cluster(self._kubeconfig(inputs), inputs["context"], TIMEOUT, self._decrypted)
+                open_cluster(cluster, inputs, where)
+                if seen:
+                    members = _members(task_vars["hostvars"], {host: seen[host] for host in hosts})
+                    rest = [host for host in task_vars["groups"]["all"] if host not in set(hosts)]
+                    others = t.cast("list[Named]", said_of_others(task_vars["hostvars"], rest, inputs))
+                    for error, strange in strangers(cluster, members, others, inputs["require_node_proof"], where):
+                        findings.add(error, strange)
+
+
+def _members(hostvars: t.Any, seen: t.Mapping[str, Result | None]) -> list[Member]:
+    """The hosts that were observed, as the inventory and they themselves tell who they are."""
+    members = []
+    for host, facts in seen.items():
+        if facts:
+            said = Said(hostvars, host)
+            node_name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
+            named: Named = {"host": host, "node_name": node_name, "address": said("ansible_host")}
+            members.append(named_member(named, facts[SHORT]))
+    return members
+
+
+def _read_inputs(kind: Kind, findings: Findings) -> None:
+    for name in PLAYBOOKS:
+        with _found(findings, kind.hosts):
+            typed_input(name, kind.templar.template(kind.variables.get(name)))
+    with _found(findings, kind.hosts):
+        kind.wanted = read_inputs(kind.templar, kind.variables)
+
+
+def _observed(variables: t.Mapping[str, t.Any]) -> Result | None:
+    """The facts that this run has observed of a host, which were judged when they came; None for none."""
+    facts = (variables.get(OBSERVATION) or {}).get("ansible_facts") or {}
+    return facts if SHORT in facts else None
+
+
+def _comes(task_vars: Result, tag: str) -> bool:
+    """Whether this run does what has the tag."""
+    run, skip = task_vars.get("ansible_run_tags") or ["all"], task_vars.get("ansible_skip_tags") or []
+    return ("all" in run or tag in run) and tag not in skip
+
+
+@contextlib.contextmanager
+def _found(findings: Findings, hosts: t.Sequence[str]) -> t.Iterator[None]:
+    """What is wrong stops these hosts, and the look at the rest goes on."""
+    try:
+        yield
+    except NpuError as exc:
+        findings.add(exc, hosts)
+    except AnsibleError as exc:
+        what = "The inputs of %s cannot be read: %s." % (hosts[0], line(str(exc), 500).rstrip("."))
+        findings.add(NpuError(what, "Correct the variable, or the file that it names."), hosts)

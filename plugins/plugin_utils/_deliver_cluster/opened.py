@@ -1,0 +1,86 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A cluster opened before any host is changed: whether it answers, what the account may do, which node each host is."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import Cluster
+from .._cluster.capabilities import discover
+from .._cluster.rights import Right, require_rights, rights_for
+from .._components.render import build
+from .._nodes.nodes import Hosts, match_members
+from .._nodes.records import Member, Named
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities, Context
+from .._objects.names import INPUT
+from .operator import COEXIST, RESTORE
+
+# Hosts whose errors are told one by one.
+MOST_HOSTS = 5
+
+
+def open_cluster(cluster: Cluster, inputs: Inputs, where: str) -> None:
+    """NpuError when the API server does not answer, or the account lacks rights that a run needs."""
+    capabilities = discover(cluster)
+    require_rights(cluster, rights_of(inputs, capabilities), inputs["namespace"], where)
+
+
+def rights_of(inputs: Inputs, capabilities: Capabilities) -> list[Right]:
+    """The rights without which a run with these inputs fails, whatever the cluster has already."""
+    namespace = inputs["namespace"]
+    wanted = rights_for([("v1", "Node")], ["list"], namespace)
+    if inputs["coexistence"] in (COEXIST, RESTORE):
+        return wanted
+    if inputs["node_labels"]:
+        wanted += rights_for([("v1", "Node")], ["patch"], namespace)
+    wanted += rights_for([("coordination.k8s.io/v1", "Lease")], ["get", "create", "update"], namespace)
+    made = build(Context(inputs, capabilities))
+    kinds = [(item["apiVersion"], item["kind"]) for item in made if item["kind"] != "Namespace"]
+    return wanted + rights_for(kinds, ["list", "create", "patch"], namespace)
+
+
+def strangers(
+    cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool, where: str
+) -> list[tuple[NpuError, list[str]]]:
+    """(error, hosts) of the members that are no node, or claim that of another host."""
+    records = match_members(cluster, Hosts(members, others, strict))
+    wrong = {host: record["error"] for host, record in records.items() if record["error"]}
+    if len(wrong) > MOST_HOSTS:
+        names = ", ".join(list(wrong)[:MOST_HOSTS])
+        first = next(iter(wrong.values())).partition(" Next: ")[0]
+        return [
+            (
+                NpuError(
+                    "%d hosts have no node of their own in the cluster %s: %s and %d more. The first: %s"
+                    % (len(wrong), where, names, len(wrong) - MOST_HOSTS, first),
+                    f"Join them to the cluster, check {INPUT}kubeconfig and {INPUT}kube_context, or set "
+                    f"{INPUT}node_name for each.",
+                ),
+                list(wrong),
+            )
+        ]
+    found = []
+    for host, text in wrong.items():
+        what, _next, step = text.partition(" Next: ")
+        found.append((NpuError(what, step), [host]))
+    return found
+
+
+def named_member(said: Named, facts: t.Mapping[str, t.Any]) -> Member:
+    """A host by what the inventory says and what it says itself (the facts of its NPUs), for the look at its node."""
+    identity = facts.get("identity") or {}
+    return {
+        **said,
+        "machine_id": identity.get("machine_id"),
+        "system_uuid": identity.get("system_uuid"),
+        "kubelet_name": identity.get("node_name"),
+        "labels": None,
+        "driver_managed": False,
+        "expected": None,
+        "lacks_proof": False,
+    }

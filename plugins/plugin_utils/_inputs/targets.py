@@ -1,0 +1,83 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which hosts a playbook works on, and how many at a time."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._objects.names import INPUT
+from .normalise import nearest, normalise, suggestion
+from .roles import COLLECTION, role_inputs
+
+SERIAL = INPUT + "serial"
+# Inputs that only playbooks and defaults of roles read, with what a survey may give for them.
+PLAYBOOKS: dict[str, dict[str, t.Any]] = {
+    SERIAL: {"type": "list", "elements": "raw"},
+    INPUT + "failure_budget": {"type": "int"},
+    INPUT + "airgap": {"type": "bool"},
+}
+EXAMPLE = """
+npu_nodes:
+  hosts:
+    npu1.example.com:
+    npu2.example.com:
+"""
+_BATCH = re.compile(r"\A\s*([0-9]{1,6})\s*(%?)\s*\Z")
+
+
+def require_hosts(group: str, groups: t.Mapping[str, t.Sequence[str]], run: t.Collection[str], limit: str) -> None:
+    """NpuError when the inventory has no host in the group, or the run (of all hosts within --limit) reaches none.
+
+    It shows an inventory as an example, or the group that looks like a misspelt one.
+    """
+    hosts = groups.get(group) or []
+    if not hosts:
+        near = nearest(group, set(groups) - {group, "all", "ungrouped"})
+        what = "The group %s of the inventory has no host." if group in groups else "The inventory has no group %s."
+        rename = "Rename the group %s, or write" % near if near and groups[near] else "Write"
+        example = EXAMPLE.replace("npu_nodes", group)
+        raise NpuError(what % group, "%s an inventory such as this, and name it with -i:%s" % (rename, example))
+    if not set(hosts) & set(run):
+        raise NpuError(
+            "No host of the group %s is within --limit %s." % (group, limit or "of this run"),
+            "Name hosts of %s: %s." % (group, ", ".join(hosts[:5]) + (", ..." if len(hosts) > 5 else "")),
+        )
+
+
+def typed_input(name: str, value: t.Any) -> t.Any:
+    """The typed value of an input of a role or of the playbooks; its default, or None, when it is not set.
+
+    NpuError names it and its form.
+    """
+    spec = PLAYBOOKS.get(name) or _of_roles().get(name)
+    if spec is None:
+        raise NpuError("%s is not an input of this collection." % name, suggestion(name, PLAYBOOKS))
+    given = [value] if name == SERIAL and isinstance(value, (int, float)) else value
+    found = normalise({name: given}, {name: spec})[name]
+    return _batches(found, value) if name == SERIAL and found is not None else found
+
+
+def _of_roles() -> t.Mapping[str, t.Mapping[str, t.Any]]:
+    return role_inputs(tuple(sorted(path.name for path in (COLLECTION / "roles").iterdir())))
+
+
+def _batches(items: t.Sequence[t.Any], given: t.Any) -> list[t.Any]:
+    """Whole numbers and percentages, as the keyword `serial` takes them."""
+    batches: list[t.Any] = []
+    for item in items:
+        match = None if isinstance(item, bool) else _BATCH.match(str(item))
+        number = int(match.group(1)) if match else 0
+        if not match or number < 1 or (match.group(2) and number > 100):
+            raise NpuError(
+                "%s is %r, and %r is not a number of hosts." % (SERIAL, given, item),
+                'Write whole numbers or percentages: 1, "25%", or [1, "25%"].',
+            )
+        batches.append("%d%%" % number if match.group(2) else number)
+    if not batches:
+        raise NpuError("%s is an empty list." % SERIAL, 'Write [1, "25%"], or "100%" for all hosts at a time.')
+    return batches

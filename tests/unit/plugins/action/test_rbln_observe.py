@@ -1,0 +1,34 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's part of rbln_observe: what it says of an account that cannot become root."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_root
+
+
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        ("Missing sudo password", "Missing sudo password"),
+        ("Incorrect su password", "Incorrect su password"),
+        (
+            "Premature end of stream waiting for become success.\n>>> Standard Error\nsudo: a password is required",
+            "sudo: a password is required",
+        ),
+        ("Timeout (12s) waiting for privilege escalation prompt: ", "Timeout (12s) waiting for privilege escalation"),
+        ("sudo: npu is not in the sudoers file.", "sudo: npu is not in the sudoers file"),
+        ("/bin/sh: 1: exec: sudo: not found\n", "/bin/sh: 1: exec: sudo: not found"),
+    ],
+)
+def test_become_that_does_not_work_is_said_in_one_sentence(said: str, told: str) -> None:
+    text = _no_root("n1", said)
+    assert text.startswith("n1: become does not work: " + told) and text.count(" Next: ") == 1
+    assert text.endswith("Next: Let the account of the connection become root, give its password with "
+                         "--ask-become-pass, or connect as root.")  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ["", "Connection refused", "No module named 'x'", "pseudo: x", "the result: y"])
+def test_other_errors_stay_what_they_are(said: str) -> None:
+    assert _no_root("n1", said) == ""

@@ -1,0 +1,30 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filter group_with_hosts: the group's name, an error, and nothing where Ansible only looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible import context
+from ansible.errors import AnsibleFilterError
+from ansible_collections.rebellions.npu.plugins.filter.group_with_hosts import LOOKS, FilterModule
+
+FILTER = FilterModule().filters()["group_with_hosts"]
+
+
+def test_a_group_with_hosts_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", {})
+    assert FILTER("npu_nodes", {"npu_nodes": ["a"]}, ["a"], "") == "npu_nodes"
+    with pytest.raises(AnsibleFilterError, match="The inventory has no group npu_nodes"):
+        FILTER("npu_nodes", {}, ["a"], "")
+    with pytest.raises(AnsibleFilterError, match="within --limit b"):
+        FILTER("npu_nodes", {"npu_nodes": ["a"]}, ["b"], "b")
+
+
+@pytest.mark.parametrize("option", LOOKS)
+def test_what_runs_nothing_needs_no_inventory(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments: dict[str, Any] = {option: True}
+    monkeypatch.setattr(context, "CLIARGS", arguments)
+    assert FILTER("npu_nodes", {}, [], "") == "npu_nodes"
