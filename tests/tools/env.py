@@ -7,13 +7,16 @@ A part is built again when its inputs change (stamp by content hash). Downloads 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
+import typing as t
 import zipfile
 from pathlib import Path
 
@@ -71,16 +74,35 @@ def fresh(folder: Path, stamp: str) -> bool:
         return False
 
 
-def run(argv: list[str], what: str) -> None:
-    """Run one download or install; the error names what failed and where its output is."""
+@contextlib.contextmanager
+def ticking(what: str, seconds: int) -> t.Iterator[None]:
+    """Say every ten seconds what takes how long, and how long it usually does."""
+    over, start = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        while not over.wait(10):
+            print("env: %s: %.0f s of about %d s" % (what, time.monotonic() - start, seconds), flush=True)
+
+    teller = threading.Thread(target=tick, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def run(argv: list[str], what: str, seconds: int = 10) -> None:
+    """Run one download or install that usually takes so long; the error names what failed and where its output is."""
     log = WORK / "logs" / "env.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as out:
         out.write("\n$ %s\n" % " ".join(argv))
         out.flush()
-        code = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
-        ).returncode
+        with ticking(what, seconds):
+            code = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
+            ).returncode
     if code:
         tail = "\n".join("    " + line for line in log.read_text(encoding="utf-8").splitlines()[-8:])
         raise Missing(
@@ -99,6 +121,7 @@ def build_venv(folder: Path, requirements: Path, minors: tuple[str, ...]) -> str
     run(
         [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", str(requirements)],
         "Installing %s" % requirements.name,
+        60,
     )
     (folder / ".stamp").write_text(stamp, encoding="utf-8")
     return version
@@ -130,7 +153,7 @@ def unpack_collections(listing: Path) -> int:
             "--python-version",
             "3.13",
         ]
-        run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted)
+        run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted, 20)
     shutil.rmtree(COLLECTIONS, ignore_errors=True)
     prefixes = tuple("ansible_collections/%s/" % tree for tree in trees)
     with zipfile.ZipFile(wheel) as archive:

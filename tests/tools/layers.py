@@ -170,7 +170,7 @@ LAYERS = (
     _integration(
         "hosts",
         1150,
-        "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
+        "bundle docker_repair driver host_boot live_runtimes package_faults quickstart site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
