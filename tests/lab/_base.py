@@ -12,10 +12,11 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import typing as t
 from pathlib import Path
+
+from ..tools.ticking import ticking
 
 LAB_DIR = Path(__file__).resolve().parent
 # A staged copy of the checkout shares the lab of the checkout itself.
@@ -61,7 +62,6 @@ SECONDS = {
     "vm-disk": 50,
     "vm-virgin": 40,
 }
-TICK = 10
 
 
 class LabError(Exception):
@@ -189,34 +189,13 @@ def cached(name: str, key: str, make: t.Callable[[Path], None]) -> Path:
         part.mkdir(parents=True)
         start = time.monotonic()
         try:
-            with ticking("building %s" % name, SECONDS.get(name, 0)):
+            with ticking("building %s" % name, SECONDS.get(name, 0), say):
                 make(part)
             part.rename(home)
         finally:
             shutil.rmtree(part, ignore_errors=True)
         say("built %s in %.1f s" % (name, time.monotonic() - start))
     return home
-
-
-@contextlib.contextmanager
-def ticking(what: str, seconds: float = 0) -> t.Iterator[None]:
-    """Say every ten seconds what takes how long, and how long it usually does where that is known."""
-    usual = " of about %.0f s" % seconds if seconds else ""
-    if seconds > TICK:
-        say("%s, about %.0f s" % (what, seconds))
-    over, start = threading.Event(), time.monotonic()
-
-    def tick() -> None:
-        while not over.wait(TICK):
-            say("%s: %.0f s%s" % (what, time.monotonic() - start, usual))
-
-    teller = threading.Thread(target=tick, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        over.set()
-        teller.join()
 
 
 def unbuilt(names: t.Iterable[str]) -> dict[str, int]:

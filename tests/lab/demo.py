@@ -354,9 +354,9 @@ def up() -> int:
     _build()
     kube = True
     try:
-        state = lab.up(",".join(DEFAULT_HOSTS))
+        state = _again(lambda: lab.up(",".join(DEFAULT_HOSTS)))
     except LabError as exc:
-        headline("no Kubernetes here: %s" % exc)
+        headline("the cluster failed, so the hosts go on without it: %s" % exc)
         kube = False
         state = lab.up(",".join(DEFAULT_HOSTS), kube=False)
     for name in DEFAULT_HOSTS:
@@ -370,7 +370,8 @@ def up() -> int:
     for name, proof in proofs().items():
         print(summary(name, proof), flush=True)
     if not kube:
-        return _render()
+        _render()
+        return 1
     for name in DEFAULT_HOSTS:
         _pod(lab, name)
     told = "%s are allocatable %s after the start; the second run changed nothing"

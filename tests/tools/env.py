@@ -7,22 +7,20 @@ A part is built again when its inputs change (stamp by content hash). Downloads 
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import threading
 import time
-import typing as t
 import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.tools.paths import CACHE, COLLECTIONS, OLD_VENV, TOOLS, VENV, WORK, Missing, environment  # noqa: E402
+from tests.tools.ticking import ticking  # noqa: E402
 
 PROBE = "import ensurepip, ssl, sys, venv; print('%d.%d.%d' % sys.version_info[:3])"
 NEWEST = ("3.12", "3.13", "3.14", "3.11")
@@ -74,24 +72,6 @@ def fresh(folder: Path, stamp: str) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def ticking(what: str, seconds: int) -> t.Iterator[None]:
-    """Say every ten seconds what takes how long, and how long it usually does."""
-    over, start = threading.Event(), time.monotonic()
-
-    def tick() -> None:
-        while not over.wait(10):
-            print("env: %s: %.0f s of about %d s" % (what, time.monotonic() - start, seconds), flush=True)
-
-    teller = threading.Thread(target=tick, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        over.set()
-        teller.join()
-
-
 def run(argv: list[str], what: str, seconds: int = 10) -> None:
     """Run one download or install that usually takes so long; the error names what failed and where its output is."""
     log = WORK / "logs" / "env.log"
@@ -99,7 +79,7 @@ def run(argv: list[str], what: str, seconds: int = 10) -> None:
     with log.open("a", encoding="utf-8") as out:
         out.write("\n$ %s\n" % " ".join(argv))
         out.flush()
-        with ticking(what, seconds):
+        with ticking("env: " + what, seconds, lambda text: print(text, flush=True)):
             code = subprocess.run(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
             ).returncode
