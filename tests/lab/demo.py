@@ -321,7 +321,7 @@ def _build() -> None:
 
 
 def up() -> int:
-    began, choice = time.monotonic(), _demo_vm.choice()
+    choice = _demo_vm.choice()
     blocked = [problem for problem in _needs.obstacles() if not problem.startswith("missing packages")]
     if blocked:
         return _without_hosts(blocked)
@@ -347,6 +347,7 @@ def up() -> int:
     print("It takes %s." % estimate(with_vm))
     if not _agreed("Go on?"):
         return 1
+    began = time.monotonic()
     LOG.unlink(missing_ok=True)
     _machine.record()
     _install(names, planned)

@@ -225,7 +225,7 @@ LAYERS = (
     _sample("faults", 250, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 200, uses=("lab",), after=("build/hosts",)),
     # Other hosts of the lab would go down with the demo, which stages the checkout again.
-    _sample("demo", 420, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
+    _sample("demo", 200, holds=("lab", "cluster", "stage"), after=LAB),
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 350, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
