@@ -81,11 +81,10 @@ def plan(names: t.Sequence[str], folder: Path = FOLDER, more: t.Sequence[str] = 
     # The same without the rule says why.
     free = [*settings, "-o", "Dir::Etc::preferencesparts=/etc/apt/preferences.d"]
     wanted = [act for act in acts(_get(*install, settings=free)) if act.old]
-    packages = " ".join(sorted({act.name for act in wanted}))
+    told, those = " ".join(names), ", ".join(map(str, wanted)) or "it does not say which"
     raise LabError(
-        "apt installs %s only with other packages replaced: %s. Next: apt-get install --only-upgrade %s yourself, and "
-        "run again; nothing that is installed is changed here"
-        % (" ".join(names), ", ".join(map(str, wanted)) or "it does not say which", packages or "..."),
+        "apt installs %s only if it changes other packages: %s. Next: where that is right, apt-get install "
+        "--no-install-recommends %s, and run again" % (told, those, told)
     )
 
 

@@ -53,7 +53,7 @@ def obstacle(packages: t.Mapping[str, str]) -> str:
 
 
 class Machine:
-    """The virtual machine, brought up in a thread; `ready` waits for it."""
+    """The virtual machine, brought up in a thread beside the first act."""
 
     def __init__(self) -> None:
         self.vm = Vm(MACHINE, kube=True)

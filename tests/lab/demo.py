@@ -48,8 +48,6 @@ spec:
       command: [sh, -c, "trap 'exit 0' TERM; sleep 3600 & wait"]
       resources: {limits: {rebellions.ai/npu: 1}}
 """
-
-
 LOG = LOGS / "demo.log"
 # What each act takes with everything in the cache; beside it, what it may have to build.
 HOSTS_SECONDS, VM_SECONDS = 150, 300

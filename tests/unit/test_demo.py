@@ -74,8 +74,8 @@ def test_every_package_that_apt_installs_is_in_the_plan(apt: t.Callable[..., lis
 
 def test_an_upgrade_is_named_and_refused(apt: t.Callable[..., list[Act]]) -> None:
     wanted = (
-        "^apt installs other needs only with other packages replaced: libx 1.0 becomes 1.1. "
-        "Next: apt-get install --only-upgrade libx yourself"
+        "^apt installs other needs only if it changes other packages: libx 1.0 becomes 1.1. "
+        "Next: where that is right, apt-get install --no-install-recommends other needs, and run again$"
     )
     with pytest.raises(LabError, match=wanted):
         apt("other", "needs")
