@@ -42,7 +42,7 @@ changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the
 packages: env ## install missing system packages (root) or name them
 	@$(PY) -m tests.tools.packages install
 
-demo: stage ## simulated NPU servers brought from nothing to allocatable NPUs; asks first, YES=1 does not
+demo: stage ## simulated NPU servers brought from nothing to allocatable NPUs; asks first, YES=1 does not; VM=0 without a virtual machine
 	@$(PY) -m tests.lab demo
 
 demo-down: stage ## undo the demo and compare the machine with its state before

@@ -141,7 +141,7 @@ def _act(args: argparse.Namespace) -> int:
         return _vm_act(args)
     lab = Lab()
     if args.act == "changes":
-        lines = _machine.changes(not args.bare)
+        lines = _machine.changes(_needs.missing(not args.bare))
         print(json.dumps(lines) if args.json else "\n".join(lines))
     elif args.act == "build":
         answer = _build(lab, args.what)

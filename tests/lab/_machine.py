@@ -46,11 +46,12 @@ def _sysctl(name: str) -> Path:
     return Path("/proc/sys") / name.replace(".", "/")
 
 
-def changes(kube: bool = True) -> list[str]:
-    """What `up` will change on this machine, one line each; what is already so is left out."""
-    from ._needs import missing
+def changes(packages: t.Iterable[str]) -> list[str]:
+    """What `up` will change on this machine, one line each; what is already so is left out.
 
-    lines = ["install the Debian package %s" % name for name in missing(kube)]
+    packages: what is to be installed.
+    """
+    lines = ["install the Debian package %s" % name for name in packages]
     for name, value in SYSCTLS.items():
         path = _sysctl(name)
         now = path.read_text().strip() if path.exists() else None
@@ -94,7 +95,7 @@ def snapshot() -> dict[str, t.Any]:
     )
     links = sorted(item["ifname"] for item in json.loads(_output("ip", "-j", "link") or "[]"))
     routes = json.loads(_output("ip", "-j", "route") or "[]")
-    installed = _output("dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n")
+    listed = _output("dpkg-query", "-W", "-f", "${db:Status-Abbrev} ${binary:Package} ${Version}\n")
     return {
         "containers": sorted(_output("podman", "ps", "-a", "--format", "{{.Names}}").split()),
         "volumes": sorted(_output("podman", "volume", "ls", "-q").split()),
@@ -107,7 +108,7 @@ def snapshot() -> dict[str, t.Any]:
             "%s %s" % (command, rule) for command in ("iptables", "ip6tables") for rule in _rules(command)
         ),
         "sysctls": {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()},
-        "packages": sorted(line.split()[0] for line in installed.splitlines() if line.endswith("ii ")),
+        "packages": dict(line.split()[1:3] for line in listed.splitlines() if line.startswith("ii ")),
         "processes": sorted(processes()),
     }
 
@@ -172,10 +173,11 @@ def difference(before: t.Mapping[str, t.Any], after: t.Mapping[str, t.Any]) -> l
         new = after.get(key)
         if isinstance(old, dict):
             lines += [
-                "%s: %s was %s, is %s" % (key, name, value, (new or {}).get(name))
+                "%s: %s was %s, is %s" % (key, name, value, (new or {}).get(name, "gone"))
                 for name, value in old.items()
                 if (new or {}).get(name) != value
             ]
+            lines += ["%s: %s %s is new" % (key, *row) for row in (new or {}).items() if row[0] not in old]
         else:
             lines += ["%s: %s is new" % (key, item) for item in new or [] if item not in old]
             lines += ["%s: %s is gone" % (key, item) for item in old if item not in (new or [])]

@@ -19,7 +19,7 @@ import uuid
 from pathlib import Path
 
 from . import _needs, _vmqemu
-from ._base import LAB_DIR, STATE, LabError, cached, digest, lock, put_json, read_json, run, say, until
+from ._base import LAB_DIR, STATE, LabError, cached, digest, lock, patience, put_json, read_json, run, say, until
 from ._vmimage import firmware, overlay, qemu, root_disk
 
 VMS = STATE / "vm"
@@ -65,9 +65,10 @@ def ssh_options() -> list[str]:
     words = ["-F", "none", "-i", str(root_disk() / "id_ed25519")]
     options = (
         "IdentitiesOnly=yes BatchMode=yes StrictHostKeyChecking=no UserKnownHostsFile=/dev/null LogLevel=ERROR "
-        "ConnectTimeout=30"
+        "ConnectTimeout=60"
     )
-    for option in [*options.split(), "ServerAliveInterval=10", "ServerAliveCountMax=6"]:
+    # An emulated machine on busy cores may say nothing for a minute; one that has ended resets its connections.
+    for option in [*options.split(), "ServerAliveInterval=10", "ServerAliveCountMax=12"]:
         words += ["-o", option]
     return words
 
@@ -105,7 +106,7 @@ def _await_boot(folder: Path, port: int, seconds: float = BOOT_SECONDS) -> float
 
     try:
         until(seconds, "ssh of the machine in %s" % folder.name, greets, 0.3)
-        _call(folder, port, _RUNNING, seconds)
+        _call(folder, port, _RUNNING, seconds * patience())
     except LabError as exc:
         raise LabError("%s\n%s" % (exc, _vmqemu.log_of(folder))) from exc
     return time.monotonic() - start
@@ -269,7 +270,8 @@ class Vm:
         until(60, "ssh of " + self.name, lambda: _greets(self.port), 0.05)
         identity = uuid.uuid5(uuid.NAMESPACE_DNS, self.name + ".lab.local").hex
         self.exec(
-            _AWAKE % {"now": time.time() + 0.5, "name": self.name, "identity": identity, "noise": uuid.uuid4().hex}
+            _AWAKE % {"now": time.time() + 0.5, "name": self.name, "identity": identity, "noise": uuid.uuid4().hex},
+            120 * patience(),
         )
         from .lab import payload_dir
 

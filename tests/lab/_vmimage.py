@@ -70,6 +70,15 @@ def _patched(program: bytes, device: int) -> bytes:
     return bytes(out)
 
 
+def unfit() -> str:
+    """Why the installed qemu makes no machine with NPUs; empty when it does."""
+    try:
+        _patched(QEMU.read_bytes(), 0x1220)
+    except LabError as exc:
+        return str(exc)
+    return ""
+
+
 def qemu() -> Path:
     """A copy of qemu whose `-device edu` shows as an RBLN-CA22, 1eff:1220, processing accelerator."""
 

@@ -11,7 +11,21 @@ import typing as t
 from pathlib import Path
 
 from . import _control, _machine, _pki, _seed
-from ._base import GATEWAY, LOCK, POD_CIDR, PREFIX, SERVICE_CIDR, LabError, cached, digest, lock, run, say, until
+from ._base import (
+    GATEWAY,
+    LOCK,
+    POD_CIDR,
+    PREFIX,
+    SERVICE_CIDR,
+    LabError,
+    cached,
+    digest,
+    lock,
+    patience,
+    run,
+    say,
+    until,
+)
 from ._go import program
 from ._rootfs import pod_images
 from ._vmqemu import Qmp, alive
@@ -191,7 +205,7 @@ def join(vm: Vm) -> None:
     with tempfile.TemporaryDirectory(prefix="npu-lab-") as folder:
         _seed.write(_files(vm.name, number), Path(folder))
         vm.push(Path(folder), "/")
-    vm.exec(_JOIN % (" ".join("%s:%s" % pair for pair in _BINARIES.items()), _address(number)), 180)
+    vm.exec(_JOIN % (" ".join("%s:%s" % pair for pair in _BINARIES.items()), _address(number)), 180 * patience())
     wait_ready(vm, start)
     say("%s: node Ready after %.1f s" % (vm.name, time.time() - start))
 

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`make demo` from nothing to a pod that sees its NPU, its second run, and `make demo-down`.
 
-The second run changes nothing, and the machine is as before at the end. Other hosts of the lab would go down with the
-demo: while there are any, the proof stops and names them. The sample takes the whole demo too when the hosts' programs
-are in the cache; otherwise it shows what would change and renders the cluster's objects.
+The second run changes nothing, and the machine is as before at the end. The whole proof does it once with the virtual
+machine, and once more while every processor is busy with something else. Other hosts of the lab would go down with the
+demo: while there are any, the proof stops and names them. The sample has no virtual machine, and takes place when the
+hosts' programs are in the cache; otherwise it shows what would change and renders the cluster's objects.
 """
 
 from __future__ import annotations
@@ -15,27 +16,34 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
+import typing as t
 from unittest import mock
 
 from tests.lab import _machine, _needs, demo
-from tests.lab._base import STATE, read_json
+from tests.lab._base import CACHE, STATE, read_json
 from tests.lab._demo_vm import MACHINE
 from tests.lab._go import is_built
 from tests.lab._seed import DEFAULT_HOSTS
 from tests.lab.lab import Lab
 from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.tools.molecule_all import hosts_in
 from tests.tools.paths import ROOT
 
+FOREIGN = ("ANSIBLE_", "MOLECULE_", "PYTHON", "VIRTUAL_ENV")
+# The hosts, with a warm cache and idle processors; the virtual machine after that.
+HOSTS_SECONDS, VM_SECONDS = 240, 360
+RUN = r"^(%s)(first|second) run: .* changed (.*)$"
 
-def make(target: str) -> tuple[int, str, float]:
+
+def make(target: str, **more: str) -> tuple[int, str, float]:
     """(exit code, output, seconds) of a make target that is not to ask."""
     began = time.monotonic()
-    env = {**os.environ, "YES": "1"}
     done = subprocess.run(
         ["make", "--no-print-directory", target],
         cwd=ROOT,
-        env=env,
+        env={**os.environ, "YES": "1", **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -45,39 +53,102 @@ def make(target: str) -> tuple[int, str, float]:
     return done.returncode, done.stdout, time.monotonic() - began
 
 
-def up(part: Part) -> None:
-    code, out, seconds = make("demo")
-    # What the virtual machine needs is installed by now, where it can be had.
-    servers = [*DEFAULT_HOSTS, *([] if _needs.vm_obstacles() else [MACHINE])]
+@contextlib.contextmanager
+def busy() -> t.Iterator[None]:
+    """Every processor computes something else."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _core in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def changes(out: str, who: str = "") -> dict[str, dict[str, int]]:
+    """{first or second: {host: changed tasks}} of what the demo tells."""
+    return {
+        word: {host: int(count) for host, count in re.findall(r"(\S+)=(\d+)", line)}
+        for _who, word, line in re.findall(RUN % who, out, re.M)
+    }
+
+
+def took(pattern: str, out: str) -> int:
+    """Seconds that the demo tells in a line."""
+    found = re.search(r"^== .*" + pattern % r"(\d+) min (\d+) s", out, re.M)
+    assert found, out[-1500:]
+    return int(found[1]) * 60 + int(found[2])
+
+
+def up(part: Part, vm: bool, timed: bool) -> None:
+    code, out, seconds = make("demo", VM="1" if vm else "0")
+    servers = [*DEFAULT_HOSTS, *([MACHINE] if vm else [])]
     part.note = "%s, %.0f s" % (", ".join(servers), seconds)
     assert code == 0, "exit %d\n%s" % (code, out[-3000:])
     with part.case("it said what it changes before it did"):
         said = out.partition("== hosts and cluster")[0]
-        assert "make demo-down takes it back" in said and "podman network" in said, said
-    changed = {
-        word: dict(re.findall(r"(\S+)=(\d+)", line))
-        for word, line in re.findall(r"^(first|second) run: .* changed (.*)$", out, re.M)
-    }
+        assert "make demo-down takes it back" in said and "podman network" in said and "It takes about" in said, said
     with part.case("the first run changed each host, the second none"):
-        assert set(changed["first"]) == set(changed["second"]) and set(servers) <= set(changed["first"]), changed
-        assert all(int(changed["first"][host]) > 0 for host in servers) and set(changed["second"].values()) == {"0"}, (
-            changed
-        )
+        first, second = changes(out)["first"], changes(out)["second"]
+        assert sorted(first) == sorted(second) == sorted(DEFAULT_HOSTS), (first, second)
+        assert all(first.values()) and not any(second.values()), (first, second)
+    with part.case("it is a story: some thirty lines, and the playbooks are in a log that it names"):
+        aside = re.compile(r"\d\d:\d\d:\d\d |env: |stage: ")
+        told = [line for line in out.splitlines() if line.strip() and not aside.match(line)]
+        assert len(told) <= 45 and "TASK [" not in out and str(demo.LOG) in out, out
+        assert demo.LOG.read_text(encoding="utf-8").count("PLAY RECAP") >= 2
+    after_hosts = took("allocatable %s after the start", out)
+    part.note += "; pods on the hosts after %d s" % after_hosts
+    if timed:
+        with part.case("the hosts take at most four minutes"):
+            assert after_hosts <= HOSTS_SECONDS, after_hosts
     lab = Lab()
     for host in servers:
         with part.case("a pod on %s sees one NPU" % host):
-            assert re.search(
-                r"^%s: /dev/rbln\d+ .*[1-9]\d* allocatable, rbln-smi .* [1-9]\d* library mounts$" % host, out, re.M
-            ), out[-1500:]
+            line = r"^%s: a pod has /dev/rbln\d+ .*of 2 allocatable, rbln-smi .* [1-9]\d* library mounts$"
+            assert re.search(line % host, out, re.M), out[-1500:]
         with part.case("two NPUs of %s are allocatable" % host):
             assert lab.nodes()[host]["allocatable"].get("rebellions.ai/npu") == "2", lab.nodes()[host]
-    if MACHINE in servers:
-        with part.case("the module of the virtual machine is built and loaded, and its device is what the pod has"):
-            assert re.search(
-                r"^%s: module 3\.2\.2 built by DKMS for [1-9] kernels and loaded, character device [1-9]" % MACHINE,
-                out,
-                re.M,
-            ), out[-1500:]
+    if not vm:
+        return
+    part.note += ", on the virtual machine %d s later" % took("are allocatable too, %s later", out)
+    with part.case("the first run changed the virtual machine, the second did not"):
+        found = changes(out, MACHINE + " ")
+        assert found["first"][MACHINE] > 0 and found["second"] == {MACHINE: 0}, found
+    with part.case("its module is built and loaded, and its device is what the pod has"):
+        assert re.search(
+            r"^%s: module 3\.2\.2 built by DKMS for 1 kernel and loaded, character device [1-9]" % MACHINE, out, re.M
+        ), out[-1500:]
+    if timed:
+        with part.case("it takes at most six minutes more"):
+            assert took("are allocatable too, %s later", out) <= VM_SECONDS, out[-500:]
+
+
+def one_file(part: Part) -> None:
+    """A scenario as CONTRIBUTING.md says: in a venv with molecule/requirements.txt, and nothing of ours beside."""
+    with tempfile.TemporaryDirectory(prefix="npu-molecule-") as folder:
+        path = "%s/venv/bin:%s" % (folder, os.environ["PATH"])
+        home = {"HOME": folder, "PATH": path, "PIP_CACHE_DIR": str(CACHE / "pip"), "XDG_CACHE_HOME": str(CACHE.parent)}
+        env = {**{key: text for key, text in os.environ.items() if not key.startswith(FOREIGN)}, **home}
+        for argv in (
+            [sys.executable, "-m", "venv", folder + "/venv"],
+            ["pip", "install", "-q", "-r", "molecule/requirements.txt"],
+            ["molecule", "test", "-s", "rbln_discover"],
+        ):
+            with part.case(" ".join(argv[-4:])):
+                out = subprocess.run(
+                    argv,
+                    cwd=ROOT,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    check=False,
+                )
+                assert out.returncode == 0, out.stdout[-3000:]
+        with part.case("it reached its hosts"):
+            assert hosts_in(out.stdout) == {"mol-a", "mol-b"}, out.stdout[-3000:]
 
 
 def down(part: Part, before: dict[str, object]) -> None:
@@ -94,7 +165,7 @@ def down(part: Part, before: dict[str, object]) -> None:
 
 def without_hosts(part: Part) -> None:
     with part.case("what would change"):
-        lines = _machine.changes()
+        lines = _machine.changes(())
         assert lines and any("sysctl" in line for line in lines), lines
     with part.case("the cluster's objects as files"):
         said = io.StringIO()
@@ -124,12 +195,19 @@ def main() -> int:
             if not SAMPLE:
                 part.bad("the demo", why)
         return proof.close()
+    vm = not SAMPLE and not _needs.vm_obstacles()
     make("demo-down")
     before = read_json(STATE / "machine-before.json", None) or _machine.snapshot()
-    with proof.part("make demo") as part:
-        up(part)
-    with proof.part("make demo-down") as part:
-        down(part, before)
+    for name, loaded in [("make demo", False)] + ([] if SAMPLE else [("make demo on busy processors", True)]):
+        with proof.part(name) as part, busy() if loaded else contextlib.nullcontext():
+            up(part, vm, timed=not loaded and not SAMPLE)
+            if not vm and not SAMPLE:
+                part.bad("the virtual machine", "; ".join(_needs.vm_obstacles()))
+        with proof.part("make demo-down") as part:
+            down(part, before)
+    if not SAMPLE:
+        with proof.part("molecule from its one file") as part:
+            one_file(part)
     return proof.close()
 
 

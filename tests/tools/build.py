@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from . import sbom
-from .paths import NAME, NAMESPACE, ROOT, WORK, Missing
+from .paths import NAME, NAMESPACE, ROOT, SELF, WORK, Missing
 from .stage import sources
 
 DIST = WORK / "dist"
@@ -71,7 +71,8 @@ def git(*argv: str, root: Path = ROOT) -> bytes:
 def committed(root: Path = ROOT) -> dict[str, File]:
     """The files of the last commit by name, whatever the checkout has become since."""
     with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", "HEAD", root=root))) as archive:
-        return {member.name: _member(archive, member) for member in archive if not member.isdir()}
+        members = [member for member in archive if not member.isdir() and member.name != SELF]
+        return {member.name: _member(archive, member) for member in members}
 
 
 def _member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> File:

@@ -20,6 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.tools.paths import CACHE, COLLECTIONS, OLD_VENV, TOOLS, VENV, WORK, Missing, environment  # noqa: E402
+from tests.tools.ticking import ticking  # noqa: E402
 
 PROBE = "import ensurepip, ssl, sys, venv; print('%d.%d.%d' % sys.version_info[:3])"
 NEWEST = ("3.12", "3.13", "3.14", "3.11")
@@ -71,16 +72,17 @@ def fresh(folder: Path, stamp: str) -> bool:
         return False
 
 
-def run(argv: list[str], what: str) -> None:
-    """Run one download or install; the error names what failed and where its output is."""
+def run(argv: list[str], what: str, seconds: int = 10) -> None:
+    """Run one download or install that usually takes so long; the error names what failed and where its output is."""
     log = WORK / "logs" / "env.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as out:
         out.write("\n$ %s\n" % " ".join(argv))
         out.flush()
-        code = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
-        ).returncode
+        with ticking("env: " + what, seconds, lambda text: print(text, flush=True)):
+            code = subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=environment(), check=False
+            ).returncode
     if code:
         tail = "\n".join("    " + line for line in log.read_text(encoding="utf-8").splitlines()[-8:])
         raise Missing(
@@ -99,6 +101,7 @@ def build_venv(folder: Path, requirements: Path, minors: tuple[str, ...]) -> str
     run(
         [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "-r", str(requirements)],
         "Installing %s" % requirements.name,
+        60,
     )
     (folder / ".stamp").write_text(stamp, encoding="utf-8")
     return version
@@ -130,7 +133,7 @@ def unpack_collections(listing: Path) -> int:
             "--python-version",
             "3.13",
         ]
-        run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted)
+        run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted, 20)
     shutil.rmtree(COLLECTIONS, ignore_errors=True)
     prefixes = tuple("ansible_collections/%s/" % tree for tree in trees)
     with zipfile.ZipFile(wheel) as archive:

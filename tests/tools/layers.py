@@ -169,8 +169,8 @@ LAYERS = (
     ),
     _integration(
         "hosts",
-        1350,
-        "bundle docker_repair driver host_boot live_runtimes package_faults site_bare runtime_judges",
+        1400,
+        "bundle docker_repair driver host_boot live_runtimes package_faults quickstart site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
@@ -225,7 +225,7 @@ LAYERS = (
     _sample("faults", 200, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 120, uses=("lab",), after=("build/hosts",)),
     # Other hosts of the lab would go down with the demo, which stages the checkout again.
-    _sample("demo", 420, holds=("lab", "cluster", "stage"), after=(*LAB, *VM)),
+    _sample("demo", 200, holds=("lab", "cluster", "stage"), after=LAB),
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 650, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),

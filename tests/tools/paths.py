@@ -13,6 +13,9 @@ WORK = ROOT / ".work"
 STAGE = WORK / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
 COLLECTIONS = WORK / "collections"
+# The link by which Ansible finds the collection beside the playbooks of a plain checkout. Copies of the checkout are
+# where Ansible finds them anyway.
+SELF = f"playbooks/collections/ansible_collections/{NAMESPACE}/{NAME}"
 VENV = WORK / "venv"
 OLD_VENV = WORK / "venv-2.16"
 LOGS = WORK / "logs"

@@ -14,13 +14,13 @@ import sys
 import time
 from pathlib import Path
 
-from .paths import ROOT, STAGED, Missing
+from .paths import ROOT, SELF, STAGED, Missing
 
 LEAVE = ("/.git/", "/__pycache__/", "/.ansible/", "/tests/output/", "/.pytest_cache/", "/.ruff_cache/")
 
 
 def sources(root: Path = ROOT) -> list[str]:
-    """Files of the checkout relative to its root: tracked ones, and new ones that are not ignored."""
+    """Files of the checkout relative to its root: tracked ones and new ones, not ignored ones nor the link SELF."""
     argv = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         out = subprocess.run(argv, capture_output=True, check=True).stdout
@@ -30,7 +30,7 @@ def sources(root: Path = ROOT) -> list[str]:
         raise Missing(
             f"{root} is not a git checkout: {exc.stderr.decode().strip()}. Next: clone the repository"
         ) from exc
-    names = sorted({os.fsdecode(n) for n in out.split(b"\0") if n})
+    names = sorted({os.fsdecode(n) for n in out.split(b"\0") if n} - {SELF})
     return [n for n in names if os.path.lexists(root / n)]
 
 

@@ -18,7 +18,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.bundle import wanted_images
 from ansible_collections.rebellions.npu.tests.tools import build, sbom
 from ansible_collections.rebellions.npu.tests.tools.build import File
-from ansible_collections.rebellions.npu.tests.tools.paths import Missing
+from ansible_collections.rebellions.npu.tests.tools.paths import SELF, Missing
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
@@ -49,12 +49,14 @@ def tree_fixture() -> dict[str, File]:
 
 @pytest.fixture(name="checkout", scope="module")
 def checkout_fixture(tree: dict[str, File], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with the files of this checkout in one commit."""
+    """A repository with the files of this checkout in one commit, and the link to itself."""
     root = tmp_path_factory.mktemp("checkout")
     for name, one in tree.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(one.data)
         (root / name).chmod(0o755 if one.executable else 0o644)
+    (root / SELF).parent.mkdir(parents=True)
+    (root / SELF).symlink_to("../../../..")
     git(root, "init", "-q")
     git(root, "add", "-A")
     git(root, "commit", "-q", "-m", "One")

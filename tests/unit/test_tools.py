@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.tests.tools import count, layers, skips, stage, with_ansible
 from ansible_collections.rebellions.npu.tests.tools.count import Count
+from ansible_collections.rebellions.npu.tests.tools.paths import SELF
 
 HERE = Path(__file__).resolve().parent
 SANITY = """Running sanity test "ansible-doc"
@@ -252,6 +253,22 @@ def test_the_two_environments_differ_in_ansible_core_alone() -> None:
     assert {line for line in old if not line.startswith("#")} - set(new) == {"ansible-core==2.16.19"}
 
 
+def test_one_file_of_molecule_has_what_make_env_has() -> None:
+    """Its collections come with the package ansible, whose last version for Python 3.11 is 12."""
+    tools = HERE.parent / "tools"
+    pins = {*(tools / "venv.txt").read_text(encoding="utf-8").splitlines()}
+    pins |= {
+        line + '; python_version >= "3.12"'
+        for line in (tools / "collections.txt").read_text(encoding="utf-8").splitlines()
+        if line.startswith("ansible==")
+    }
+    one = (HERE.parents[1] / "molecule" / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = {line for line in one if not line.startswith(("#", "ansible==12."))}
+    assert wanted <= pins and {line.partition("==")[0] for line in wanted} == {
+        "ansible", "kubernetes", "molecule", "pytest-testinfra", "PyYAML", "tomlkit"
+    }  # fmt: skip
+
+
 def test_stage_copies_new_files_and_removes_those_gone(tmp_path: Path) -> None:
     root, target = tmp_path / "root", tmp_path / "target"
     root.mkdir()
@@ -260,6 +277,9 @@ def test_stage_copies_new_files_and_removes_those_gone(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.log"):
         (root / name).write_text(name, encoding="utf-8")
     (root / "link").symlink_to("a.txt")
+    # The copy is where Ansible looks; a link to itself would be one more collection.
+    (root / SELF).parent.mkdir(parents=True)
+    (root / SELF).symlink_to("../../../..")
     assert stage.stage(root, target) == (4, 4, 0)
     assert stage.stage(root, target) == (4, 0, 0)
     (root / "b.txt").unlink()

@@ -1,0 +1,278 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The demo's promises: what apt will do, what differs afterwards, a machine that is lost, signs of life, the estimate.
+
+apt is the real one, with a package database and a repository made for the test.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.rebellions.npu.tests.lab import _apt, _base, _demo_vm, _machine, _needs, demo
+from ansible_collections.rebellions.npu.tests.lab._apt import Act
+from ansible_collections.rebellions.npu.tests.lab._base import LabError
+from ansible_collections.rebellions.npu.tests.lab.standins.payload import deb
+from ansible_collections.rebellions.npu.tests.lab.standins.repository import flat
+from ansible_collections.rebellions.npu.tests.tools import ticking
+
+INSTALLED = """Package: libx
+Status: install ok installed
+Architecture: amd64
+Version: 1.0
+Maintainer: x
+Description: x
+"""
+
+
+@pytest.fixture(name="apt")
+def apt_fixture(tmp_path: Path) -> t.Callable[..., list[Act]]:
+    """plan() on a machine where libx 1.0 is installed; the repository has libx 1.1 and three programs."""
+    if not shutil.which("apt-get"):
+        pytest.skip("no apt here")
+    repo, state = tmp_path / "repo", tmp_path / "state"
+    packages = {
+        "libx_1.1_amd64.deb": ("libx", "1.1", ""),
+        "plain_2.0_amd64.deb": ("plain", "2.0", "libx, liby"),
+        "liby_1:3.0_amd64.deb": ("liby", "1:3.0", ""),
+        "needs_2.0_amd64.deb": ("needs", "2.0", "libx (>= 1.1)"),
+        "other_2.0_amd64.deb": ("other", "2.0", "liby"),
+    }
+    repo.mkdir()
+    state.mkdir()
+    made = {name: package(*row) for name, row in packages.items()}
+    for name, data in {**made, **flat(made)}.items():
+        (repo / name).write_bytes(data)
+    (state / "status").write_text(INSTALLED)
+    (state / "sources.list").write_text("deb [trusted=yes] file:%s ./\n" % repo)
+    settings = {
+        "Dir::State::status": state / "status",
+        "Dir::Etc::sourcelist": state / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::extended_states": state / "extended",
+        "APT::Architecture": "amd64",
+    }
+    more = [word for key, value in settings.items() for word in ("-o", "%s=%s" % (key, value))]
+    return lambda *names: _apt.plan(names, tmp_path / "apt", more)
+
+
+def package(name: str, version: str, depends: str) -> bytes:
+    fields = {"Package": name, "Version": version, "Architecture": "amd64", "Maintainer": "x", "Description": "x"}
+    return deb({**fields, **({"Depends": depends} if depends else {})}, {}, {})
+
+
+def test_every_package_that_apt_installs_is_in_the_plan(apt: t.Callable[..., list[Act]]) -> None:
+    """What is installed stays, though a newer version is to be had."""
+    assert sorted(apt("plain", "other")) == [Act("liby", "", "1:3.0"), Act("other", "", "2.0"), Act("plain", "", "2.0")]
+    assert apt() == []
+
+
+def test_an_upgrade_is_named_and_refused(apt: t.Callable[..., list[Act]]) -> None:
+    wanted = (
+        "^apt installs other needs only if it changes other packages: libx 1.0 becomes 1.1. "
+        "Next: where that is right, apt-get install --no-install-recommends other needs, and run again$"
+    )
+    with pytest.raises(LabError, match=wanted):
+        apt("other", "needs")
+    with pytest.raises(LabError, match="Unable to locate package nowhere"):
+        apt("nowhere")
+
+
+SIMULATED = """Reading package lists...
+Inst libssl3 [3.0.15-1~deb12u1] (3.0.17-1~deb12u3 Debian-Security:12/oldstable-security [amd64])
+Remv crun [1.8.1-1]
+Purg old:i386 [1.0]
+Inst openssl (3.0.17-1~deb12u3 Debian:12.12/oldstable [amd64]) []
+Conf openssl (3.0.17-1~deb12u3 Debian:12.12/oldstable [amd64])
+"""
+
+
+def test_what_apt_simulates_is_read() -> None:
+    assert _apt.acts(SIMULATED) == [
+        Act("libssl3", "3.0.15-1~deb12u1", "3.0.17-1~deb12u3"),
+        Act("crun", "1.8.1-1", ""),
+        Act("old:i386", "1.0", ""),
+        Act("openssl", "", "3.0.17-1~deb12u3"),
+    ]
+    assert [str(act) for act in _apt.acts(SIMULATED)] == [
+        "libssl3 3.0.15-1~deb12u1 becomes 3.0.17-1~deb12u3",
+        "crun 1.8.1-1 goes",
+        "old:i386 1.0 goes",
+        "openssl 3.0.17-1~deb12u3",
+    ]
+
+
+def test_packages_that_another_one_needs_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """apt-get purge would take along what the user has installed since."""
+    asked = []
+
+    def get(*argv: str, **_more: t.Any) -> str:
+        asked.append(argv)
+        return "Purg podman [4.3]\nRemv toolbox [0.1]\nPurg runc [1.1]\n"
+
+    monkeypatch.setattr(_apt, "_get", get)
+    assert _apt.purge(["podman", "runc"]) == "podman, runc stay, because toolbox would go with them"
+    assert asked == [("-s", "purge", "podman", "runc")]
+    assert _apt.purge(["podman", "runc", "toolbox"]) == "" and asked[-1] == ("purge", "podman", "runc", "toolbox")
+
+
+def test_a_version_that_changed_is_a_difference() -> None:
+    before = {"packages": {"libx": "1.0", "gone": "2"}, "links": ["lo"]}
+    after = {"packages": {"libx": "1.1", "podman": "4.3"}, "links": ["lo"]}
+    assert _machine.difference(before, before) == []
+    assert _machine.difference(before, after) == [
+        "packages: libx was 1.0, is 1.1",
+        "packages: gone was 2, is gone",
+        "packages: podman 4.3 is new",
+    ]
+    assert all(_machine.snapshot()["packages"].values())
+
+
+class Lost:
+    """A virtual machine that is lost a number of times."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self.folder, self.times = folder, times
+        self.calls: list[str] = []
+
+    def up(self) -> float:
+        self.calls.append("up")
+        if len([call for call in self.calls if call == "up"]) <= self.times:
+            (self.folder / "serial.log").write_text("booting\nKernel panic - not syncing: lost\n\n")
+            raise LabError("ssh: exit 255: Connection timed out during banner exchange")
+        return 1.0
+
+    def exec(self, _words: str) -> None:
+        self.calls.append("exec")
+
+    def down(self) -> None:
+        self.calls.append("down")
+
+    def running(self) -> bool:
+        return False
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, folder: Path, times: int) -> tuple[_demo_vm.Machine, Lost]:
+    lost = Lost(folder, times)
+    monkeypatch.setattr(_demo_vm, "Vm", lambda *_words, **_more: lost)
+    found = _demo_vm.Machine()
+    assert not found.starting(10)
+    return found, lost
+
+
+def test_a_machine_that_is_lost_is_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, lost = machine(monkeypatch, tmp_path, 2)
+    assert (found.failed, lost.calls) == ("", ["up", "down", "up", "down", "up", "exec"])
+
+
+@pytest.mark.parametrize("choice, code", [("", 1), ("1", 1), ("try", 0)])
+def test_a_machine_that_stays_lost_is_named_with_its_console(
+    choice: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, lost = machine(monkeypatch, tmp_path, 9)
+    assert lost.calls == ["up", "down"] * _demo_vm.TRIES
+    assert demo._second_act(t.cast(t.Any, None), found, choice) == code
+    out = capsys.readouterr().out
+    assert "== npu-vm failed: it did not come up in 3 tries: ssh: exit 255: Connection timed out during banner" in out
+    assert "  | Kernel panic - not syncing: lost\n" in out and "The result of npu-a and npu-b stands. Next: " in out
+
+
+@pytest.mark.parametrize("word, good", [("", True), ("0", True), ("1", True), ("try", True), ("no", False)])
+def test_what_vm_may_be(word: str, good: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VM", word)
+    if good:
+        assert _demo_vm.choice() == word
+    else:
+        with pytest.raises(LabError, match=r"^VM is 'no'. Next: VM=1, VM=0"):
+            _demo_vm.choice()
+
+
+def test_a_qemu_that_is_not_known_is_said_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_demo_vm, "QEMU", tmp_path / "qemu")
+    assert _demo_vm.obstacle({"qemu-system-x86": "1:7.2+dfsg-7+deb12u16"}) == ""
+    assert _demo_vm.obstacle({"qemu-system-x86": "1:8.2.2+ds-0ubuntu1"}).startswith("qemu-system-x86 is 1:8.2.2")
+    monkeypatch.setattr(_needs, "missing", lambda kube=True: ["podman"])
+    monkeypatch.setattr(_needs, "missing_vm", lambda: ["qemu-system-x86"])
+    monkeypatch.setattr(_apt, "plan", lambda names: [Act(name, "", "1:8.2") for name in names])
+    names, planned, reason = demo._planned(True)
+    assert (names, planned) == (["podman"], [Act("podman", "", "1:8.2")]) and "qemu-system-x86 is 1:8.2" in reason
+    assert demo._planned(False) == (names, planned, "")
+
+
+def test_a_second_run_that_changes_something_is_not_tried_again() -> None:
+    calls: list[int] = []
+
+    def act(error: type[LabError]) -> None:
+        calls.append(1)
+        raise error("no")
+
+    for error, times in ((demo.Changed, 1), (LabError, 2)):
+        with pytest.raises(error):
+            demo._again(lambda error=error: act(error))  # type: ignore[misc]
+        assert len(calls) == times
+        calls.clear()
+
+
+def test_waits_are_longer_on_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_base.os, "cpu_count", lambda: 2)
+    for load, factor in ((0.5, 1.0), (5.0, 2.5), (99.0, 6.0)):
+        monkeypatch.setattr(_base.os, "getloadavg", lambda load=load: (load, 0, 0))
+        assert _base.patience() == factor
+    monkeypatch.setattr(_base.os, "getloadavg", lambda: (4.0, 0, 0))
+    began = time.monotonic()
+    with pytest.raises(LabError, match="^it: not after"):
+        _base.until(0.1, "it", lambda: False, 0.01)
+    assert 0.2 <= time.monotonic() - began < 1
+
+
+def test_what_takes_longer_than_ten_seconds_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    with ticking.ticking("building pause", 5, told.append):
+        pass
+    assert told == []
+    monkeypatch.setattr(ticking, "TICK", 0.02)
+    with ticking.ticking("building kube", 240, told.append):
+        time.sleep(0.1)
+    assert told[:2] == ["building kube, about 240 s", "building kube: 0 s of about 240 s"]
+
+
+def test_every_program_and_system_of_the_lab_has_an_estimate() -> None:
+    assert {*demo.BUILDS, *demo.VM_BUILDS} <= set(_base.SECONDS)
+
+
+def test_the_estimate_tells_each_act_and_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "unbuilt", lambda names: {"kube": 240} if "kube" in names else {"vm-root": 60})
+    hosts = "about 6 minutes until pods see the NPUs of the hosts"
+    assert demo.estimate(False) == hosts + ", on two idle cores; to build: kube 240 s"
+    assert demo.estimate(True).startswith(hosts + ", about 6 more for the virtual machine, on two idle cores; to build:")
+    monkeypatch.setattr(demo, "unbuilt", lambda names: {})
+    assert demo.estimate(False).endswith("nothing to build")
+
+
+def test_a_host_is_one_line_of_good_checks_and_the_names_of_the_others() -> None:
+    rows = [("a", True, "error"), ("b", False, "error"), ("c", None, "error"), ("d", False, "warning")]
+    checks = [{"name": name, "ok": good, "severity": word} for name, good, word in rows]
+    assert demo.summary("h", {"checks": checks}) == "h: 1 checks ok; failed: b; to look at: d; unknown: c"
+
+
+def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "ansible-playbook"
+    script = "import time; print('TASK [rbln_driver : Install] ***', flush=True); time.sleep(0.3); print('PLAY RECAP')"
+    program.write_text('#!/bin/sh\nexec %s -c "%s"\n' % (sys.executable, script))
+    program.chmod(0o755)
+    monkeypatch.setattr(demo, "LOG", tmp_path / "log" / "demo.log")
+    monkeypatch.setattr(demo, "BEAT", 0.1)
+    monkeypatch.setattr(demo, "STAGED", tmp_path)
+    monkeypatch.setattr(demo, "environment", lambda **_more: {"PATH": str(tmp_path)})
+    code, output = demo.playbook("site", what="first run")
+    assert code == 0 and output == "TASK [rbln_driver : Install] ***\nPLAY RECAP\n"
+    assert (tmp_path / "log" / "demo.log").read_text().endswith(output)
+    told = capsys.readouterr().out.splitlines()
+    assert told and set(told) == {"first run: 0 s, Install"}, told
