@@ -8,13 +8,14 @@ from __future__ import annotations
 import typing as t
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .bytecode import before_ansible
 from .text import clean_output
+from .way import no_root, unreachable
 
 before_ansible()
 
@@ -75,11 +76,19 @@ class Answering(ActionBase):
             answer: Result = super()._execute_module(
                 module_name=module_name, module_args=module_args, tmp=tmp, task_vars=task_vars, **more
             )
-        except AnsibleError:
+        except AnsibleError as exc:
+            refused = no_root(host, str(exc))
+            if refused:
+                raise AnsibleActionFail(str(refused)) from None
+            if isinstance(exc, AnsibleConnectionFailure):
+                raise AnsibleConnectionFailure(str(unreachable(host, str(exc)))) from None
             raise
         except UNREADABLE as exc:
             wrong = wrong_answer(host, name, "", "Ansible cannot read it (%s)" % type(exc).__name__)
             return {"failed": True, "msg": str(wrong)}
+        refused = no_root(host, "%s\n%s" % (answer.get("module_stderr", ""), answer.get("module_stdout", "")))
+        if answer.get("failed") and refused:
+            return {"failed": True, "msg": str(refused)}
         try:
             if not known(name):
                 return answer
