@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import collections
+import re
 
 import pytest
 
 from tests.integration._driver import CHANGE
 from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
-from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
+from tests.integration._play import NAMESPACE_OF_TESTS, STAGED, Run, play
 from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]
 HOST_PLAYS = ("1 Discover", "2 Preflight", "3 Hosts", "5 Result")
 MARKERS = "/run/rbln/validations"
+# Where the package manager and what it calls keep their own records.
+OF_PACKAGES = ("/var/lib/dpkg/", "/var/lib/dkms/", "/usr/lib/modules/")
 
 
 def markers(hosts: Hosts, host: str) -> list[str]:
@@ -102,6 +105,30 @@ def test_second_run_changes_nothing_U06_noop_upgrade(nodes: Hosts) -> None:
         remote = executions[host]
         assert 1 <= remote <= 2, [line for name, line in run.executions if name == host]
         assert len(part) - remote <= 10 and len(part) > 5, [one.task for one in part]
+
+
+def test_the_page_about_a_host_names_what_is_there(nodes: Hosts) -> None:
+    """Every path of its first sections exists, and nothing is new that is neither on the page nor of a package."""
+    nodes.done()
+    page = (STAGED / "docs/host.md").read_text(encoding="utf-8")
+    always = page.partition("## On every host")[2].partition("## By the runtime")[0]
+    paths = re.findall(r"^\| `(/[^`]+)` \|", always, re.M)
+    assert len(paths) > 12
+    named = [path for path in re.findall(r"`(/[^`]+)`", page) if path.count("/") > 2]
+    for host in BOTH:
+        gone = nodes.lab.exec(host, ["sh", "-c", 'for p; do [ -e "$p" ] || echo "$p"; done', "sh", *paths]).stdout
+        assert gone == ""
+        owned = nodes.lab.exec(host, "dpkg -L $(dpkg-query -W -f '${Package}\n' | grep -E 'rbln|rebellions')").stdout
+        lines = difference(nodes.fresh[host], fingerprint(nodes.lab, host))
+        new = [line[1:] for line in lines if line.startswith("+") and not line[1:].startswith(OF_PACKAGES)]
+        own = [path.replace("/var/run/", "/run/") for path in [*named, *owned.split()]]
+        assert len(new) > 10
+        assert [path for path in new if not any(_covers(path, one) for one in own)] == []
+
+
+def _covers(path: str, named: str) -> bool:
+    """Whether a name on the page is this path, a directory above it or one below it."""
+    return (path + "/").startswith(named.rstrip("/") + "/") or named.startswith(path + "/")
 
 
 def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts) -> None:
