@@ -178,6 +178,14 @@ def test_a_role_has_two_examples_that_its_argument_specs_take(role: str) -> None
             assert (folder / f"{entry.removesuffix('.yml')}.yml").is_file(), entry
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_ansible_doc_shows_the_first_two_examples_of_the_page(role: str) -> None:
+    specs = yaml.safe_load(text(f"roles/{role}/meta/argument_specs.yml"))["argument_specs"]
+    shown = yaml.safe_load(specs["main"]["examples"])
+    of_role = [play for play in examples(role) if any(use[0].endswith(f".{role}") for use in uses(play))]
+    assert len(shown) == 2 and shown == of_role[:2]
+
+
 # -- troubleshooting
 
 TROUBLE = "docs/troubleshooting.md"
