@@ -15,7 +15,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .bytecode import before_ansible
 from .text import clean_output
-from .way import no_root, unreachable
 
 before_ansible()
 
@@ -27,6 +26,21 @@ MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 Result = dict[str, t.Any]
+
+
+def lost(host: str, exc: AnsibleConnectionFailure) -> AnsibleConnectionFailure:
+    """The same failure with the host and a next step; one of become, which is no lost connection, stays as it is."""
+    said = " ".join(str(exc).split()).rstrip(".")
+    if "become" in said or "privilege escalation" in said:
+        return exc
+    return AnsibleConnectionFailure(
+        str(
+            NpuError(
+                "%s cannot be reached: %s." % (host, said[:300]),
+                "Correct its address, user or key until `ansible -m ping %s` answers, and run again." % host,
+            )
+        )
+    )
 
 
 class Answering(ActionBase):
@@ -76,19 +90,13 @@ class Answering(ActionBase):
             answer: Result = super()._execute_module(
                 module_name=module_name, module_args=module_args, tmp=tmp, task_vars=task_vars, **more
             )
-        except AnsibleError as exc:
-            refused = no_root(host, str(exc))
-            if refused:
-                raise AnsibleActionFail(str(refused)) from None
-            if isinstance(exc, AnsibleConnectionFailure):
-                raise AnsibleConnectionFailure(str(unreachable(host, str(exc)))) from None
+        except AnsibleConnectionFailure as exc:
+            raise lost(host, exc) from None
+        except AnsibleError:
             raise
         except UNREADABLE as exc:
             wrong = wrong_answer(host, name, "", "Ansible cannot read it (%s)" % type(exc).__name__)
             return {"failed": True, "msg": str(wrong)}
-        refused = no_root(host, "%s\n%s" % (answer.get("module_stderr", ""), answer.get("module_stdout", "")))
-        if answer.get("failed") and refused:
-            return {"failed": True, "msg": str(refused)}
         try:
             if not known(name):
                 return answer
