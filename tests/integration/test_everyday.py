@@ -25,9 +25,9 @@ ALONE: Data = {"rbln_kubeconfig": ""}
 ON_HOSTS: dict[str, tuple[Data, tuple[str, ...]]] = {
     "unreachable": (
         {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1", "ansible_port": 9},
-        ("unreachable", "127.0.0.1", "port 9"),
+        ("unreachable cannot be reached", "127.0.0.1", "port 9", "ansible -m ping unreachable"),
     ),
-    "no-sudo": ({"ansible_user": "nobody"}, ("no-sudo", "become", "root")),
+    "no-sudo": ({"ansible_user": "nobody"}, ("no-sudo", "become does not work", "root")),
     "no-npus": ({"ansible_host": B}, ("NPU", "PCI bus")),
     "no-driver-and-no-source": (
         {"rbln_driver_source": "preinstalled"},
