@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import re
 import typing as t
@@ -194,17 +193,10 @@ VALUES = re.compile(r"\b(?:NAME|VERSION|PATH|VALUE|REASON|ADDRESS|PROGRAM)\b")
 
 
 @functools.lru_cache(maxsize=None)
-def messages() -> list[str]:
-    """Every text in the code, where a zero byte stands for what is put in."""
-    found = []
-    for path in [*(ROOT / "plugins").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else "\0" for part in node.values]
-                found.append("".join(map(str, parts)))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found.append(re.sub(r"%[srd]|{\w+}", "\0", node.value))
-    return found
+def messages() -> str:
+    """The code, with texts that go over several lines in one line, and a star for what is put into them."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "plugins").rglob("*.py"))
+    return re.sub(r"%[srd]|{[^{}\n]*}", "*", re.sub(r'"\s*\n\s*f?"', "", code))
 
 
 def test_every_message_is_one_of_the_product() -> None:
@@ -214,7 +206,7 @@ def test_every_message_is_one_of_the_product() -> None:
     others = {"violates PodSecurity"}
     for told in quoted:
         pattern = re.compile("[^\n]{0,60}".join(map(re.escape, VALUES.split(told.rstrip(".")))))
-        assert told in others or any(pattern.search(message) for message in messages()), told
+        assert told in others or pattern.search(messages()), told
 
 
 def test_every_check_input_and_command_exists() -> None:
