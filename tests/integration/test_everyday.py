@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The errors of every day: each is one red message on the terminal that says what, where and what next.
 
-Nothing here changes a host: the file runs first, on hosts that are virgin, and leaves them so. The errors that need more
-are in test_site_repair.py (containerd stopped, registry) and in test_site_bare.py (docker only).
+Nothing here changes a host: the file runs first, on hosts that are virgin, and leaves them so. The errors that need
+more are in test_site_repair.py (containerd stopped, registry) and in test_site_bare.py (docker only).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration._hosts import Hosts, difference, fingerprint
-from tests.integration._play import FOLDER, Data, play
-from tests.integration._red import TERMINAL, one_message, red
+from tests.integration._play import FOLDER, Data, Run, play
+from tests.integration._red import TERMINAL, judge, message, one_message, red
 
 A, B = "it-a", "it-b"
 # Inputs of a host outside a cluster.

@@ -54,7 +54,8 @@ def test_docker_alone_is_one_message_for_each_thing_that_a_cluster_would_need(ba
         "docker-only": {"rbln_container_toolkit_runtimes": ["containerd"]},
         "docker-never-restarted": {"rbln_container_toolkit_runtime_restart": "never"},
     }
-    where = bare.inventory(*own, host_vars={name: {"ansible_host": ENGINES, **own[name]} for name in own}, rbln_serial=2)
+    aliases = {name: {"ansible_host": ENGINES, **given} for name, given in own.items()}
+    where = bare.inventory(*own, host_vars=aliases, rbln_serial=2)
     run = play("site", where, env=TERMINAL)
     assert run.code == 2
     one_message(run, "docker-only", "containerd", "rbln_container_toolkit_runtimes", "docker")

@@ -50,7 +50,7 @@ def notes(rule: Data, variables: Data) -> str:
 
     def text(key: str) -> str:
         """A text of the rule, with the variable that it names."""
-        return re.sub(r"{{ (\w+) }}", lambda found: str(variables[found[1]]), str(rule.get(key, ""))).strip().rstrip(".")
+        return re.sub(r"{{ (\w+) }}", lambda found: str(variables[found[1]]), str(rule.get(key, ""))).strip(" \n.")
 
     told = ["partly tested by the vendor"] if rule.get("tested") == "partial" else []
     told += ["older kernel: " + text("too_old")] if "too_old" in rule else []
