@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import collections
+import re
 
 import pytest
 
 from tests.integration._driver import CHANGE
 from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
-from tests.integration._play import NAMESPACE_OF_TESTS, Run, play
+from tests.integration._play import NAMESPACE_OF_TESTS, STAGED, Run, play
 from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 BOTH = [A, B]
 HOST_PLAYS = ("1 Discover", "2 Preflight", "3 Hosts", "5 Result")
 MARKERS = "/run/rbln/validations"
+# Where the package manager and what it calls keep their own records.
+OF_PACKAGES = ("/var/lib/dpkg/", "/var/lib/dkms/", "/usr/lib/modules/")
 
 
 def markers(hosts: Hosts, host: str) -> list[str]:
@@ -142,6 +145,33 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
     assert "2 hosts: 1 ok, 1 failed" in broken.out and list(rows(broken)) == [B, A]
     play("site", nodes.inventory(B), "--tags", "toolkit,validate").good([B])
     nodes.state[B] = "done"
+
+
+def test_the_page_about_a_host_names_what_is_there(nodes: Hosts) -> None:
+    """Every path of its first sections exists, and nothing is new that is neither on the page nor of a package."""
+    nodes.done()
+    page = (STAGED / "docs/host.md").read_text(encoding="utf-8")
+    always = page.partition("## On every host")[2].partition("## By the runtime")[0]
+    paths = re.findall(r"^\| `(/[^`]+)` \|", always, re.M)
+    assert len(paths) > 12
+    named = [path for path in re.findall(r"`(/[^`]+)`", page) if path.count("/") > 2]
+    for host in BOTH:
+        gone = nodes.lab.exec(host, ["sh", "-c", 'for p; do [ -e "$p" ] || echo "$p"; done', "sh", *paths]).stdout
+        assert gone == ""
+        owned = nodes.lab.exec(host, "dpkg -L $(dpkg-query -W -f '${Package}\n' | grep -E 'rbln|rebellions')").stdout
+        lines = difference(nodes.fresh[host], fingerprint(nodes.lab, host))
+        new = [line[1:] for line in lines if line.startswith("+") and not line[1:].startswith(OF_PACKAGES)]
+        packaged = {re.sub("^/lib/", "/usr/lib/", path) for path in owned.split()}
+        units = {path.rpartition("/")[2] for path in packaged}
+        links = {path for path in new if ".wants/" in path and path.rpartition("/")[2] in units}
+        own = [path.replace("/var/run/", "/run/") for path in named] + sorted((packaged & set(new)) | links)
+        assert len(new) > 10
+        assert [path for path in new if not any(_covers(path, one) for one in own)] == []
+
+
+def _covers(path: str, own: str) -> bool:
+    """Whether a path that is accounted for is this one, above it or below it."""
+    return (path + "/").startswith(own.rstrip("/") + "/") or own.startswith(path + "/")
 
 
 def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts) -> None:

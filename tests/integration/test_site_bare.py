@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration._hosts import INSIDE, LOADER, Fingerprint, Hosts, difference, fingerprint
 from tests.integration._play import COLLECTIONS, STAGE, Data, play, runfile, sha256
+from tests.integration._red import TERMINAL, one_message
 from tests.lab._base import run as command
 from tests.lab.lab import payload_dir
 from tests.tools.paths import environment
@@ -44,6 +45,22 @@ def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) ->
     )
     assert {one.play for one in run.results} == {"1 Discover", "2 Preflight"}
     untouched(bare, OLD)
+
+
+def test_docker_alone_is_one_message_for_each_thing_that_a_cluster_would_need(bare: Hosts) -> None:
+    """A host with docker and no containerd for a kubelet, as it is and as a node that is to be."""
+    bare.virgin(ENGINES)
+    own: dict[str, Data] = {
+        "docker-only": {"rbln_container_toolkit_runtimes": ["containerd"]},
+        "docker-never-restarted": {"rbln_container_toolkit_runtime_restart": "never"},
+    }
+    aliases = {name: {"ansible_host": ENGINES, **given} for name, given in own.items()}
+    where = bare.inventory(*own, host_vars=aliases, rbln_serial=2)
+    run = play("site", where, env=TERMINAL)
+    assert run.code == 2
+    one_message(run, "docker-only", "containerd", "rbln_container_toolkit_runtimes", "docker")
+    one_message(run, "docker-never-restarted", "docker", "has to be restarted", "if_required")
+    untouched(bare, ENGINES)
 
 
 # {case: (inputs, words of the message, executions on the host: none, or one look and the ready files taken away)}

@@ -52,7 +52,8 @@ def described(kind: str, doc: dict[str, object]) -> bool:
     """Whether the page says something: a short description and examples, for a role each entry point."""
     if kind == "role":
         points = doc.get("entry_points")
-        return isinstance(points, dict) and bool(points) and all(p.get("short_description") for p in points.values())
+        words = ("short_description", "examples")
+        return isinstance(points, dict) and bool(points) and all(p.get(w) for p in points.values() for w in words)
     inner = doc.get("doc")
     return isinstance(inner, dict) and bool(inner.get("short_description")) and bool(doc.get("examples"))
 

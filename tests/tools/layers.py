@@ -153,7 +153,7 @@ LAYERS = (
     _integration(
         "nodes",
         1150,
-        "site site_nodes privileges site_repair site_undo",
+        "everyday site site_nodes privileges site_repair site_undo",
         uses=("lab",),
         holds=("cluster",),
         after=LAB,

@@ -278,6 +278,9 @@ def runtime_known(context: Context) -> Verdict | None:
         return Verdict(
             False, str(ambiguous.get("reason")), evidence, str(ambiguous.get("next_step") or "Name the runtime.")
         )
+    absent = [one for one in context.runtimes.get("problems") or [] if one.get("code") == "runtime_not_found"]
+    if absent and found and not evidence["selected"]:
+        return Verdict(False, str(absent[0].get("detail")), evidence, "Install it, or name a runtime of this host.")
     if not evidence["selected"]:
         policy = context.wanted.get("no_runtime")
         if policy == "ignore":

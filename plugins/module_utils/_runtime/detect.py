@@ -251,7 +251,8 @@ def _select(
                 context.problem(
                     "runtime_not_found",
                     ERROR,
-                    "the wanted runtime %s is not on this host" % name,
+                    "the wanted runtime %s is not on this host, which has %s"
+                    % (name, ", ".join(sorted({item.name for item in runtimes})) or "none"),
                     "install it, or remove it from the runtime option",
                 )
     elif serving is not None:

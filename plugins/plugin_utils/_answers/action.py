@@ -10,7 +10,7 @@ import json
 import typing as t
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback.default import CallbackModule
 from ansible.plugins.loader import callback_loader
@@ -44,6 +44,21 @@ def stdout_is_for_people() -> bool:
     """Whether the callback that writes to stdout is Ansible's default one, or made of it. Others write for programs."""
     found = callback_loader.get(constants.DEFAULT_STDOUT_CALLBACK, class_only=True)
     return isinstance(found, type) and issubclass(found, CallbackModule)
+
+
+def lost(host: str, exc: AnsibleConnectionFailure) -> AnsibleConnectionFailure:
+    """The same failure with the host and a next step; one of become, which is no lost connection, stays as it is."""
+    said = " ".join(str(exc).split()).rstrip(".")
+    if "become" in said or "privilege escalation" in said:
+        return exc
+    return AnsibleConnectionFailure(
+        str(
+            NpuError(
+                "%s cannot be reached: %s." % (host, said[:300]),
+                "Correct its address, user or key until `ansible -m ping %s` answers, and run again." % host,
+            )
+        )
+    )
 
 
 class Answering(ActionBase):
@@ -110,6 +125,8 @@ class Answering(ActionBase):
             answer: Result = super()._execute_module(
                 module_name=module_name, module_args=module_args, tmp=tmp, task_vars=task_vars, **more
             )
+        except AnsibleConnectionFailure as exc:
+            raise lost(host, exc) from None
         except AnsibleError:
             raise
         except UNREADABLE as exc:

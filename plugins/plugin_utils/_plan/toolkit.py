@@ -118,6 +118,10 @@ def _runtimes(draft: Draft, case: Case) -> None:
         if case.runtimes["ambiguous"]:
             draft.stop_for(replace(unclear, next_step=f"{unclear.next_step.rstrip('.')}. {BY_HAND}"))
             return
+        codes = [problem["code"] for problem in case.runtimes.get("problems") or []]
+        if case.runtimes["runtimes"] and "runtime_not_found" in codes:
+            draft.stop_for(unclear, f"Install it, or name a runtime of this host in {ours('container_toolkit_runtimes')}.")
+            return
         draft.by_policy_for(
             case.input("container_toolkit_no_runtime"),
             unclear,

@@ -103,6 +103,9 @@ def looping(path: str) -> Change:
 
 TWO = dict(runtimes(), selected=[], ambiguous={"reason": "containerd and docker, no kubelet", "next_step": "name one"})
 NONE = dict(runtimes(), selected=[], runtimes=[])
+# Another one than the one that is named.
+ABSENT = {"code": "runtime_not_found", "detail": "the wanted runtime podman is not on this host, which has containerd"}
+OTHER = dict(runtimes(), selected=[], problems=[ABSENT])
 CONFLICT = [
     {
         "kind": "device",
@@ -253,6 +256,7 @@ TABLE = [
     ("runtime_known", nothing, cdi(), runtimes(), True, "error", "containerd"),
     ("runtime_known", nothing, cdi(), TWO, False, "error", "containerd and docker"),
     ("runtime_known", nothing, cdi(), NONE, False, "error", "no container runtime"),
+    ("runtime_known", nothing, cdi(), OTHER, False, "error", "podman is not on this host, which has containerd"),
     ("runtime_cdi_on", nothing, cdi(), runtimes(), True, "error", "on in containerd"),
     (
         "runtime_cdi_on",
@@ -554,6 +558,15 @@ def test_container_that_did_not_come_back(tmp_path: Path, _id: str) -> None:
 def test_a_host_without_a_runtime_is_judged_by_the_policy(tmp_path: Path, policy: str | None, severity: str) -> None:
     record = checks(good(tmp_path), cdi(), NONE, {"no_runtime": policy})["runtime_known"]
     assert (record.ok, record.severity) == (False, severity)
+
+
+@pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
+def test_a_named_runtime_that_is_not_there_is_an_error_whatever_the_policy(tmp_path: Path, policy: str) -> None:
+    record = checks(good(tmp_path), cdi(), OTHER, {"no_runtime": policy})["runtime_known"]
+    assert (record.ok, record.severity) == (False, "error") and "name a runtime of this host" in record.next_step
+    # Where there is none at all, the policy decides, also when one is named.
+    bare = dict(NONE, problems=[ABSENT])
+    assert ("runtime_known" in checks(good(tmp_path), cdi(), bare, {"no_runtime": policy})) is (policy != "ignore")
 
 
 def test_a_host_that_needs_no_runtime_is_not_judged_for_it(tmp_path: Path) -> None:

@@ -223,6 +223,9 @@ def test_a_chosen_runtime_that_is_not_there(tmp_path: Path) -> None:
     assert [(problem["code"], problem["severity"]) for problem in answer["problems"]] == [
         ("runtime_not_found", "error")
     ]
+    assert answer["problems"][0]["detail"] == (
+        "the wanted runtime podman is not on this host, which has containerd, cri-o, docker"
+    )
 
 
 def test_an_endpoint_that_nobody_owns(tmp_path: Path) -> None:

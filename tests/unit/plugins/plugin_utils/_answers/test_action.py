@@ -72,6 +72,19 @@ def test_a_lost_connection_stays_one_and_modules_of_ansible_pass(plugin: t.Calla
     assert plugin(said)._execute_module(module_name="ansible.legacy.async_status", task_vars=VARS) is said
 
 
+def test_a_lost_connection_names_its_host_and_what_to_do(plugin: t.Callable[..., Answering]) -> None:
+    said = "Failed to connect to the host via ssh: ssh: connect to host 192.0.2.1 port 22:\r\nConnection refused"
+    with pytest.raises(AnsibleConnectionFailure) as caught:
+        plugin(AnsibleConnectionFailure(said))._execute_module(task_vars=VARS)
+    told = str(caught.value)
+    assert told.startswith("npu-a cannot be reached: Failed to connect") and told.count(" Next: ") == 1
+    assert "port 22: Connection refused. Next: " in told and "`ansible -m ping npu-a`" in told
+    with pytest.raises(AnsibleConnectionFailure, match="^Premature end of stream waiting for become success$"):
+        plugin(AnsibleConnectionFailure("Premature end of stream waiting for become success"))._execute_module(
+            task_vars=VARS
+        )
+
+
 def test_only_the_start_of_a_job_may_lack_the_result(plugin: t.Callable[..., Answering]) -> None:
     started = {"ansible_job_id": "j1.2", "results_file": "/root/.ansible_async/j1.2", "started": 1, "finished": 0}
     assert plugin(started)._execute_module(task_vars=VARS, wrap_async=True) == {"changed": False, **started}

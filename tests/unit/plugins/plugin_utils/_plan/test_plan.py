@@ -389,6 +389,16 @@ def test_the_runtime_of_a_host_whose_split_cards_serve_machines_is_asked_about()
     assert codes(draw(raw, f, runtimes(selected=[]), observed(checks=records))) == []
 
 
+@pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
+def test_a_named_runtime_that_is_not_on_the_host_stops(policy: str) -> None:
+    absent = {"code": "runtime_not_found", "severity": "error", "detail": "the wanted runtime containerd is not there",
+              "next_step": "", "vendor": "rebellions"}  # fmt: skip
+    other = runtimes(runtime(name="docker"), selected=[], problems=[absent])
+    found = draw({"rbln_container_toolkit_no_runtime": policy}, r=other)
+    assert codes(found) == ["runtime_known"]
+    assert "name a runtime of this host in rbln_container_toolkit_runtimes" in found["stops"][0]["next_step"]
+
+
 OWNER = {
     "path": "/etc/containerd/config.toml",
     "name": "Puppet",

@@ -1,0 +1,132 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The errors of every day: each is one red message on the terminal that says what, where and what next.
+
+Nothing here changes a host: the file runs first, on hosts that are virgin, and leaves them so. The errors that need
+more are in test_site_repair.py (containerd stopped, registry) and in test_site_bare.py (docker only).
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from pathlib import Path
+
+import pytest
+
+from tests.integration._hosts import Hosts, difference, fingerprint
+from tests.integration._play import FOLDER, Data, Run, play
+from tests.integration._red import TERMINAL, judge, message, one_message, red
+
+A, B = "it-a", "it-b"
+# Inputs of a host outside a cluster.
+ALONE: Data = {"rbln_kubeconfig": ""}
+# {error: (inputs of its host, words of its message)}; every host is the same machine, but for the one without NPUs.
+ON_HOSTS: dict[str, tuple[Data, tuple[str, ...]]] = {
+    "unreachable": (
+        {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1", "ansible_port": 9},
+        ("unreachable cannot be reached", "127.0.0.1", "port 9", "ansible -m ping unreachable"),
+    ),
+    "no-sudo": ({"ansible_user": "nobody"}, ("no-sudo", "become does not work", "root")),
+    "no-npus": ({"ansible_host": B}, ("NPU", "PCI bus")),
+    "no-driver-and-no-source": (
+        {"rbln_driver_source": "preinstalled"},
+        ("rbln_driver_source is preinstalled", "package or runfile"),
+    ),
+    "unsupported-system": (
+        {"rbln_preflight_unlisted": "fail"},
+        ("debian 12 is not in the support matrix of driver 3.2.2", "rbln_preflight_unlisted"),
+    ),
+    "disk-full": ({"rbln_driver_disk_free": 10**8}, ("MiB", "rbln_driver_disk_free")),
+}
+ON_CONTROLLER: dict[str, tuple[Data, tuple[str, ...]]] = {
+    "wrong-path": ({**ALONE, "rbln_driver_runfile": "/nowhere/driver.run"}, ("/nowhere/driver.run",)),
+    "wrong-digest": ({**ALONE, "rbln_driver_runfile_sha256": "0" * 64}, ("SHA-256", "0" * 64)),
+    "kubeconfig-absent": (
+        {"rbln_kubeconfig": "/nowhere/config"},
+        ("The kubeconfig /nowhere/config does not exist on the controller",),
+    ),
+    "kubeconfig-broken": ({"rbln_kubeconfig": "BROKEN"}, ("BROKEN", "kubeconfig")),
+    "dead-api": ({"rbln_kubeconfig": "DEAD"}, ("https://127.0.0.1:9", "cannot be reached")),
+    "not-a-member": ({"rbln_node_name": "it-nowhere"}, ("it-nowhere", "node")),
+}
+
+
+def aliases(hosts: Hosts, cases: t.Mapping[str, tuple[Data, tuple[str, ...]]], **inputs: t.Any) -> Path:
+    """An inventory in which each case is a host of its own."""
+    return hosts.inventory(
+        *cases,
+        host_vars={case: {"ansible_host": A, **given} for case, (given, _words) in cases.items()},
+        rbln_serial=len(cases),
+        **inputs,
+    )
+
+
+@pytest.fixture(scope="module")
+def virgin(nodes: Hosts) -> t.Iterator[Hosts]:
+    """The hosts, which have to be as they were afterwards."""
+    nodes.virgin()
+    yield nodes
+    for host in (A, B):
+        assert difference(nodes.fresh[host], fingerprint(nodes.lab, host)) == []
+
+
+def test_what_is_wrong_on_a_host_is_one_message(virgin: Hosts) -> None:
+    virgin.lab.exec(B, "umount /sys/bus/pci/devices")
+    try:
+        run = play("site", aliases(virgin, ON_HOSTS, **ALONE), "-f", str(len(ON_HOSTS)), env=TERMINAL)
+    finally:
+        virgin.lab.exec(B, "systemctl restart npu-lab-hardware")
+    assert run.code in (2, 4)
+    for case, (_given, words) in ON_HOSTS.items():
+        one_message(run, case, *words)
+
+
+def test_what_is_wrong_on_the_controller_is_one_message(virgin: Hosts) -> None:
+    broken, dead = FOLDER / "broken.kubeconfig", FOLDER / "dead.kubeconfig"
+    broken.write_text("apiVersion: v1\nclusters: [\n")
+    server = {"name": "dead", "cluster": {"server": "https://127.0.0.1:9"}}
+    context = {"name": "dead", "context": {"cluster": "dead", "user": "dead"}}
+    user = {"name": "dead", "user": {"token": "x"}}
+    dead.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": [server], "users": [user],
+                                "contexts": [context], "current-context": "dead"}))  # fmt: skip
+    paths = {"BROKEN": str(broken), "DEAD": str(dead)}
+    cases = {
+        case: ({key: paths.get(str(value), value) for key, value in given.items()}, words)
+        for case, (given, words) in ON_CONTROLLER.items()
+    }
+    run = play("site", aliases(virgin, cases), env=TERMINAL)
+    assert run.code == 2
+    for case, (_given, words) in cases.items():
+        one_message(run, case, *(paths.get(word, word) for word in words))
+
+
+def test_one_node_name_for_two_hosts_is_one_message_each(virgin: Hosts) -> None:
+    twice = {"first": {"ansible_host": A, "rbln_node_name": A}, "second": {"ansible_host": B, "rbln_node_name": A}}
+    run = play("site", virgin.inventory(*twice, host_vars=twice, rbln_serial=2), env=TERMINAL)
+    assert run.code == 2
+    for host in twice:
+        one_message(run, host, "first", "second", "'%s'" % A)
+
+
+def whole(run: Run) -> str:
+    """The one red message of a run that ends before it looks at a host."""
+    lines = [line for found in red(run).values() for line in found]
+    assert run.code != 0 and len(lines) == 1 and run.executions == [], (run.code, lines, run.out[-1500:], run.err)
+    return message(lines[0])
+
+
+def test_wrong_inputs_end_the_run_before_a_host_is_asked(virgin: Hosts) -> None:
+    misspelt = play("site", virgin.inventory(), extra={"rbln_kubeconfg": "/nowhere"}, env=TERMINAL)
+    judge(whole(misspelt), "rbln_kubeconfg", "rbln_kubeconfig")
+    number = play("site", virgin.inventory(A, rbln_driver_version=3.1), env=TERMINAL)
+    judge(whole(number), "rbln_driver_version", "Quote")
+    assert '"3.1"' not in whole(number) and "'3.1'" not in whole(number)
+
+
+@pytest.mark.parametrize("book", ["site", "plan"])
+def test_a_group_without_hosts_ends_the_run_with_an_example(virgin: Hosts, book: str) -> None:
+    where = FOLDER / "empty.json"
+    where.write_text(json.dumps({"npu_node": {"hosts": {A: {}}}, "npu_nodes": {"hosts": {}}}))
+    told = whole(play(book, where, env=TERMINAL))
+    judge(told, "npu_nodes", "hosts:")
