@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import PLANNED, checked_facts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import misspelt
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variables import POOL, check_pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
@@ -23,7 +24,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     SHARED,
     cdi_options,
     observe_options,
-    read_inputs,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
