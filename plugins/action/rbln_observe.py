@@ -19,7 +19,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_
     kept_options,
     runtime_units,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options, read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 # What Pythons before 3.8 say to a module of this collection.

@@ -33,11 +33,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import raw_inputs, role_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import SMOKE, brief, smoke_job, smoke_verdict
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
 

@@ -17,12 +17,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import PLANNED, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import of_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variables import POOL, check_pool
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     PREFLIGHT,
     cdi_options,
     observe_options,
-    read_inputs,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan

@@ -91,6 +91,14 @@ INSIDE = (
 )
 LOADER = ["librbln-ml.so.3", "LD:/opt/app/lib"]
 
+# A system and a kernel of the support matrix. The modules are those of the kernel that runs.
+LISTED = "6.8.0-117-generic"
+_LISTED = """set -e
+printf 'ID=ubuntu\\nVERSION_ID="24.04"\\nVERSION_CODENAME=noble\\nPRETTY_NAME=Ubuntu\\n' >/usr/lib/os-release
+ln -sfn "$(uname -r)" /usr/lib/modules/%(kernel)s
+echo %(kernel)s >/run/npu-lab/osrelease; mount --bind /run/npu-lab/osrelease /proc/sys/kernel/osrelease
+""" % {"kernel": LISTED}
+
 Fingerprint = dict[str, list[t.Any]]
 
 
@@ -180,6 +188,11 @@ class Hosts:
             if self.kube:
                 self.lab.kubectl("label", "node", host, NODE_LABEL + "=true", "--overwrite")
                 self.lab.kubectl("taint", "node", host, NODE_LABEL + "=true:NoSchedule", "--overwrite")
+
+    def listed(self, host: str) -> None:
+        """Let a virgin host say that it is one of the support matrix, for runs with its gate on."""
+        self.lab.exec(host, _LISTED)
+        self.state[host] = "dirty"
 
     def inventory(
         self, *hosts: str, host_vars: t.Mapping[str, Data] | None = None, name: str = "hosts", **variables: t.Any

@@ -12,6 +12,7 @@ import pytest
 from tests.integration._driver import CHANGE
 from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
 from tests.integration._play import NAMESPACE_OF_TESTS, STAGED, Run, play
+from tests.integration._red import TERMINAL
 from tests.lab._base import until
 
 A, B = "it-a", "it-b"
@@ -108,7 +109,6 @@ def test_second_run_changes_nothing_U06_noop_upgrade(nodes: Hosts) -> None:
 
 
 # The callback of a person at a terminal.
-TERMINAL = {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1", "COLUMNS": "120"}
 SPEC = "/var/run/cdi/rbln.yaml"
 
 

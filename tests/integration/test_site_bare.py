@@ -359,7 +359,7 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     # Values with which the runtime does not start: those of the run before are back, and it runs with them.
     folder = "/etc/systemd/system/containerd.service.d/"
     guard = "[Service]\nExecStartPre=/bin/sh -c '! grep ours:4 %szz-rbln-proxy.env'\n" % folder
-    bare.lab.exec(E, "printf \"%s\" >%sguard.conf" % (guard.replace("\n", "\\n"), folder))
+    bare.lab.exec(E, 'printf "%s" >%sguard.conf' % (guard.replace("\n", "\\n"), folder))
     bad = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:4"})
     run = play(book, bad)
     assert run.code == 2 and "containerd did not start, or did not answer, within" in run.failed()[-1].msg

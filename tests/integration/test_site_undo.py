@@ -75,7 +75,9 @@ def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
     nodes.virgin()
     for host in BOTH:
         nodes.state[host] = "dirty"
-    run = play("site", nodes.inventory(host_vars={A: runfile("3.4.1")}, rbln_serial=2))
+    nodes.listed(B)
+    gated = {"rbln_preflight_unlisted": "fail"}
+    run = play("site", nodes.inventory(host_vars={A: runfile("3.4.1"), B: gated}, rbln_serial=2))
     assert run.code == 2 and sorted(run.stats) == BOTH
     assert (run.stats[A]["failures"], run.stats[B]["failures"]) == (1, 0), run.stats
     last = run.failed(A)[-1]
@@ -86,9 +88,10 @@ def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
     assert {one.play for one in run.results if one.host == A and one.task.endswith("Judge the host")} == set()
     assert markers(nodes, A) == [] and nodes.labels(A) == {} and nodes.pods(A) == {}
     assert nodes.allocatable() in ({A: None, B: "2"}, {A: "0", B: "2"})
+    assert nodes.labels(B)["rebellions.ai/host.os-id"] == "ubuntu"
     assert markers(nodes, B) == [".driver-ctr-ready", "driver-ready", "toolkit-ready"]
     assert nodes.pods(B) == {"rbln-device-plugin": "Running", "rbln-validator": "Running"}
-    repaired = play("site", nodes.inventory(host_vars={A: runfile("3.4.0")})).good(BOTH)
+    repaired = play("site", nodes.inventory(host_vars={A: runfile("3.4.0"), B: gated})).good(BOTH)
     assert repaired.changed(B) == []
     assert nodes.allocatable() == {A: "2", B: "2"}
     assert nodes.labels(A)["rebellions.ai/driver-version.full"].startswith("3.4.0")

@@ -21,12 +21,14 @@ REGISTRY = "lab.local/rebellions/"
 TAG = "1"
 FILES = Path(payload.__file__).parent / "files"
 DRIVER = "/opt/npu-lab/driver.sh"
-# Image: its program.
+# Image: its program; of the DRA driver, its DaemonSet names the program.
 PROGRAMS: dict[str, tuple[str, ...]] = {
     "rbln-k8s-driver-manager": ("/usr/bin/driver-manager",),
     "rbln-container-toolkit": ("/usr/bin/rbln-ctk-daemon",),
     "k8s-device-plugin": ("/usr/bin/rbln-device-plugin",),
     "rbln-metrics-exporter": ("/usr/bin/rbln-metrics-exporter",),
+    "rbln-sandbox-device-plugin": ("/usr/bin/rbln-sandbox-device-plugin",),
+    "k8s-dra-driver-npu": (),
 }
 
 
@@ -47,7 +49,7 @@ def _layer(versions: t.Sequence[str]) -> dict[str, Entry]:
             DRIVER[1:]: Entry(FILES / "driver-container.sh"),
         }
     )
-    names = [argv[0] for argv in PROGRAMS.values()] + ["/usr/bin/rbln-smd"]
+    names = [argv[0] for argv in PROGRAMS.values() if argv] + ["/usr/bin/rbln-smd", "/usr/bin/npu-kubelet-plugin"]
     entries.update({name[1:]: Entry(target="npu-operands") for name in names})
     for version in versions:
         smi = {"usr/bin/rbln-smi": payload.tools(version)["usr/bin/rbln-smi"]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from tests.integration._hosts import Hosts
+from tests.integration._hosts import LISTED, Hosts
 from tests.integration._play import NAMESPACE_OF_TESTS, RESOURCE, Data, Run, play
 from tests.lab._base import podman, until
 from tests.lab._operands import TAG, operand_images
@@ -25,23 +25,15 @@ IN_CONTAINERS: Data = {
     "rbln_container_toolkit_source": "container",
     "rbln_preflight_unlisted": "fail",
 }
+DRA = "npu.rebellions.ai"
 EVERYWHERE = {"device-plugin", "metrics-exporter", "validator"}
 OLDEST = {"PATH": environment(OLD_VENV)["PATH"]}
 
 
-# A system and a kernel that the support matrix has for both drivers, so that its gate is on in a cluster of containers.
-KERNEL = "6.8.0-117-generic"
-SUPPORTED = """
-printf 'ID=ubuntu\\nVERSION_ID="24.04"\\nVERSION_CODENAME=noble\\nPRETTY_NAME=Ubuntu\\n' >/usr/lib/os-release
-mkdir -p /usr/lib/modules/%(kernel)s; : >/usr/lib/modules/%(kernel)s/modules.order
-echo %(kernel)s >/run/npu-lab/osrelease; mount --bind /run/npu-lab/osrelease /proc/sys/kernel/osrelease
-""" % {"kernel": KERNEL}
-
-
 def prepare(hosts: Hosts) -> None:
     """Give each host the stand-ins, as a registry would, and one of them a system of the support matrix."""
-    hosts.lab.exec(BARE, SUPPORTED)
-    archive = operand_images("ubuntu24.04", KERNEL)
+    hosts.listed(BARE)
+    archive = operand_images("ubuntu24.04", LISTED)
     for host in hosts.names:
         podman("cp", archive, host + ":/var/tmp/operands.tar")
         hosts.lab.exec(host, "ctr -n k8s.io images import /var/tmp/operands.tar && rm /var/tmp/operands.tar")
@@ -148,8 +140,9 @@ LINE = (
 
 
 def containers(part: Part, walk: Walk) -> None:
+    """By the oldest ansible-core as a whole: hosts and cluster."""
     with part.case("from nothing: all pods are ready, with a driver of the host beside one in a container"):
-        run = walk.site().good([OWN, BARE])
+        run = walk.site(env=OLDEST).good([OWN, BARE])
         part.note = "site.yml %.0f s" % run.seconds
         assert walk.ready(BARE) == EVERYWHERE | {"rbln-driver", "container-toolkit", "smd"}, walk.ready(BARE)
         assert walk.ready(OWN) >= EVERYWHERE and not {"rbln-driver", "container-toolkit"} & set(walk.pods(OWN))
@@ -178,11 +171,11 @@ def containers(part: Part, walk: Walk) -> None:
         assert "rbln_npu_health" in walk.lab.exec(BARE, ["python3", "-c", get]).stdout
     with part.case("the second run labels the node with the version that its pod has brought, and the third nothing"):
         before = walk.hosts.labels(BARE)
-        run = walk.site().good([OWN, BARE])
+        run = walk.site(env=OLDEST).good([OWN, BARE])
         assert [name.split(" : ")[-1] for name in run.changed()] == ["Work for the cluster"], run.changed()
         added = {key for key, value in walk.hosts.labels(BARE).items() if before.get(key) != value}
         assert added and all("/driver-version." in key for key in added), added
-        walk.site().unchanged([OWN, BARE])
+        walk.site(env=OLDEST).unchanged([OWN, BARE])
 
 
 def versions(part: Part, walk: Walk) -> None:
@@ -209,16 +202,137 @@ def versions(part: Part, walk: Walk) -> None:
         walk.site(NEW).unchanged([OWN, BARE])
 
 
+def slices_of(walk: Walk) -> list[Data]:
+    listed: list[Data] = json.loads(walk.lab.kubectl("get", "resourceslices", "-o", "json").stdout)["items"]
+    return [one for one in listed if one["spec"]["driver"] == DRA]
+
+
+def claims(part: Part, walk: Walk) -> None:
+    """The DRA driver in the place of the device plugin: a host's own specification fits it without another input."""
+    more: Data = {
+        "rbln_operands_device_plugin": {"enabled": False},
+        "rbln_operands_dra_driver": {"enabled": True, "image": {"tag": TAG}},
+    }
+    with part.case("the devices of each node are in its ResourceSlices"):
+        walk.site(NEW, **more).good([OWN, BARE])
+        for node in HOSTS:
+            assert "dra-driver" in walk.ready(node) and "device-plugin" not in walk.pods(node), walk.ready(node)
+        count = {one["spec"]["nodeName"]: len(one["spec"]["devices"]) for one in slices_of(walk)}
+        assert count == {OWN: 2, BARE: 2}, count
+    with part.case("a pod gets the device that its claim was allocated"):
+        request = {"name": "npu", "exactly": {"deviceClassName": DRA}}
+        claim = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "walk"},
+            "spec": {"spec": {"devices": {"requests": [request]}}},
+        }
+        walk.lab.kubectl("create", "-f", "-", stdin=json.dumps(claim))
+        try:
+            for node, version in ((OWN, OLD), (BARE, NEW)):
+                spec: Data = {
+                    "resourceClaims": [{"name": "npu", "resourceClaimTemplateName": "walk"}],
+                    "container": {"resources": {"claims": [{"name": "npu"}]}},
+                }
+                seen = walk.runs("walk-claim", node, spec, LINE)
+                assert seen[0] in ("/dev/rbln0", "/dev/rbln1") and seen[1] == "/dev/rsd0" and seen[-1] == version, seen
+        finally:
+            walk.lab.kubectl("delete", "resourceclaimtemplate", "walk")
+    with part.case("the account of the driver writes the slices of no other node"):
+        other = next(one["metadata"]["name"] for one in slices_of(walk) if one["spec"]["nodeName"] == OWN)
+        account = "--as=system:serviceaccount:%s:rbln-dra-driver" % NAMESPACE_OF_TESTS
+        done = walk.lab.kubectl("delete", "resourceslice", other, account, check=False)
+        assert "names no node" in done.stderr, done.stderr
+    with part.case("the next run changes nothing"):
+        walk.site(NEW, **more).unchanged([OWN, BARE])
+
+
 def nothing_left(part: Part, walk: Walk) -> None:
     with part.case("the oldest ansible-core removes everything, and the driver's container leaves its host clean"):
         walk.site(NEW, book="remove", env=OLDEST).good([OWN, BARE])
         kinds = "daemonsets,pods,services,serviceaccounts,secrets,clusterroles,clusterrolebindings"
-        kinds += ",networkpolicies"
+        kinds += ",deviceclasses,validatingadmissionpolicies,networkpolicies"
         ours = "app.kubernetes.io/managed-by=rebellions-npu"
         until(60, "objects", lambda: not walk.lab.kubectl("get", kinds, "-A", "-l", ours, "-o", "name").stdout)
+        # A kubelet removes them when their driver has been away for a while.
+        until(90, "slices", lambda: not slices_of(walk))
         for node in HOSTS:
             assert walk.hosts.labels(node) == {}, walk.hosts.labels(node)
             assert walk.ready_files(node) == set() and walk.loaded(node) == "", walk.ready_files(node)
             assert walk.mounts(node) == [], walk.mounts(node)
             left = walk.lab.exec(node, "ls /dev/rbln* /dev/rsd* /var/run/cdi/*rbln* 2>/dev/null || :").stdout.split()
             assert left == [], left
+
+
+# An IOMMU group for each function, and who answers when a function is to be probed. Writes to drivers_probe never reach
+# the kernel of the machine.
+FIRMWARE = """set -e
+mkfifo /run/npu-lab/probe
+mount --bind /run/npu-lab/probe /sys/bus/pci/drivers_probe
+mount -t tmpfs npu-lab /sys/kernel/iommu_groups
+n=6
+for d in /sys/bus/pci/devices/*; do
+  n=$((n + 1)); mkdir -p /sys/kernel/iommu_groups/$n/devices; echo >$d/driver_override
+  ln -s ../../../../bus/pci/devices/${d##*/} /sys/kernel/iommu_groups/$n/devices/${d##*/}
+  ln -sfn ../../../../kernel/iommu_groups/$n $d/iommu_group
+done
+systemd-run --quiet --unit npu-lab-probe python3 /run/npu-lab/probe.py
+"""
+# What the kernel does of a probe: the driver of driver_override, or none.
+PROBE = """
+import os
+pipe = os.open("/run/npu-lab/probe", os.O_RDWR)
+while True:
+    for address in os.read(pipe, 4096).decode().split():
+        home = "/sys/bus/pci/devices/" + address
+        if os.path.islink(home + "/driver"):
+            os.unlink(home + "/driver")
+        wanted = open(home + "/driver_override").read().strip()
+        if wanted:
+            os.symlink("../../drivers/" + wanted, home + "/driver")
+            node = "/dev/vfio/" + os.path.basename(os.readlink(home + "/iommu_group"))
+            os.path.exists(node) or os.mknod(node, 0o20600, os.makedev(1, 5))
+"""
+MODPROBE = "mkdir -p /sys/bus/pci/drivers/vfio-pci /dev/vfio; mknod /dev/vfio/vfio c 1 3"
+OFFER = "rebellions.ai/RBLN-CA22_PF"
+
+
+def machines(part: Part, walk: Walk) -> None:
+    """A node of virtual machines, as the sample inventory has it; the kernel's part of vfio-pci is stood in for."""
+    inputs: Data = {
+        "rbln_driver_source": "container",
+        "rbln_workload": "vm-passthrough",
+        "rbln_operands_workload": "vm-passthrough",
+        "rbln_operands_vfio_manager": {"enabled": True, "release_on_exit": True},
+        "rbln_operands_sandbox_device_plugin": {"enabled": True, "image": {"tag": TAG}},
+    }
+    walk.hosts.state[OWN] = "dirty"
+    walk.lab.exec(OWN, ["tee", "/run/npu-lab/probe.py"], stdin=PROBE)
+    walk.lab.exec(OWN, FIRMWARE)
+    where = walk.hosts.inventory(OWN, **inputs)
+    bound = "cd /sys/bus/pci/devices; for d in *; do readlink $d/driver || :; done"
+
+    def drivers() -> list[str]:
+        return walk.lab.exec(OWN, bound).stdout.split()
+
+    with part.case("the manager says why it binds nothing, and the run fails"):
+        run = play("site", where, "--tags", "operands", extra={"rbln_operands_wait_timeout": 20})
+        log = walk.lab.kubectl("logs", "-n", NAMESPACE_OF_TESTS, "daemonset/rbln-vfio-manager").stdout
+        assert run.code == 2 and log.count("stays: vfio-pci is not loaded on the host") == 2, (run.code, log)
+    with part.case("it binds what is free once the module is there, and the kubelet offers it"):
+        walk.lab.exec(OWN, MODPROBE)
+        until(60, "vfio-pci", lambda: drivers() == ["../../drivers/vfio-pci"] * 2)
+        part.note = "site.yml %.0f s" % play("site", where, "--tags", "operands").good([OWN]).seconds
+        wanted = {"vfio-manager", "sandbox-validator", "sandbox-device-plugin"}
+        assert walk.ready(OWN) == wanted, walk.ready(OWN)
+        offered = walk.lab.nodes()[OWN]["allocatable"]
+        assert offered.get(OFFER) == "2" and offered.get(RESOURCE, "0") == "0", offered
+        play("site", where, "--tags", "operands").unchanged([OWN])
+    with part.case("a pod has the nodes of its groups"):
+        spec = {"container": {"resources": {"limits": {OFFER: "2"}}}}
+        seen = walk.runs("walk-vfio", OWN, spec, "ls /dev/vfio")
+        assert sorted(seen) == ["7", "8", "vfio"], seen
+    with part.case("remove leaves nothing, and the manager gives the functions back"):
+        play("remove", where).good([OWN])
+        assert walk.hosts.labels(OWN) == {}
+        until(60, "pods", lambda: not walk.pods(OWN) and drivers() == [])

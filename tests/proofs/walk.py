@@ -1,9 +1,12 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Driver, toolkit, rbln-smd, exporter and device plugin in containers on real kubelets, from nothing to nothing.
+"""Every component that is optional, in containers on real kubelets, from nothing to nothing.
 
 One node has everything in containers, a containerd without CDI and a system of the support matrix; the other has its
-own driver. The vendor's images are stood in for. The sample leaves out another version of the driver.
+own driver. The vendor's images are stood in for. The first part and the last are played by the oldest ansible-core.
+The sample is these two.
+
+    python -m tests.proofs.walk claims "nothing left"     the named parts, in this order
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from tests.integration._hosts import Hosts
 from tests.integration._play import FOLDER, STAGED
 from tests.lab import Lab
 from tests.proofs._proof import SAMPLE, Proof
-from tests.proofs._walk import HOSTS, Walk, containers, nothing_left, prepare, versions
+from tests.proofs._walk import HOSTS, Walk, claims, containers, machines, nothing_left, prepare, versions
+from tests.proofs._walk_pull import pull
 from tests.tools.stage import stage
 
 
@@ -27,8 +31,9 @@ def main() -> int:
     proof = Proof("walk")
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
-    parts = {"containers": containers, "versions": versions, "nothing left": nothing_left}
-    chosen = ["containers", "nothing left"] if SAMPLE else list(parts)
+    parts = {"containers": containers, "versions": versions, "claims": claims, "nothing left": nothing_left}
+    parts.update({"machines": machines, "pull": pull})
+    chosen = sys.argv[1:] or (["containers", "nothing left"] if SAMPLE else list(parts))
     hosts = Hosts(Lab(), HOSTS, kube=True)
     try:
         hosts.virgin()

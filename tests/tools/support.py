@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the tables of docs/support.md from the data that the plan and the cluster part judge by.
 
-    python -m tests.tools.support
+python -m tests.tools.support
 """
 
 from __future__ import annotations

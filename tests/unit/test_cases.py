@@ -140,9 +140,7 @@ def test_G02_proxy_every_task_with_a_package_manager_knows_the_proxies_and_the_b
     asked = [task[name] for task in every for name in PROXY_USERS if name in task]
     # A look and a removal of a package download nothing.
     found = [
-        given
-        for given in asked
-        if not given.get("look") and (given.get("state") != "absent" or "notes_only" in given)
+        given for given in asked if not given.get("look") and (given.get("state") != "absent" or "notes_only" in given)
     ]
     assert found
     for given in found:

@@ -249,7 +249,9 @@ def test_the_estimate_tells_each_act_and_what_is_built(monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "unbuilt", lambda names: {"kube": 240} if "kube" in names else {"vm-root": 60})
     hosts = "about 6 minutes until pods see the NPUs of the hosts"
     assert demo.estimate(False) == hosts + ", on two idle cores; to build: kube 240 s"
-    assert demo.estimate(True).startswith(hosts + ", about 6 more for the virtual machine, on two idle cores; to build:")
+    assert demo.estimate(True).startswith(
+        hosts + ", about 6 more for the virtual machine, on two idle cores; to build:"
+    )
     monkeypatch.setattr(demo, "unbuilt", lambda names: {})
     assert demo.estimate(False).endswith("nothing to build")
 

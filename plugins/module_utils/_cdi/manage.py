@@ -74,8 +74,17 @@ def _present(profile: VendorProfile, host: Host, options: CdiOptions, path: str,
     result = {
         name: seen[name]
         for name in (
-            "path", "format", "action", "missing", "conflicts", "devices", "libraries", "tools",
-            "directories", "files", "repairs",
+            "path",
+            "format",
+            "action",
+            "missing",
+            "conflicts",
+            "devices",
+            "libraries",
+            "tools",
+            "directories",
+            "files",
+            "repairs",
         )  # fmt: skip
     }
     result.update(

@@ -125,7 +125,7 @@ def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "hook_path": get["hook_path"],
         "host_tool": get["host_tool"],
         "known_hooks": get["known_hooks"],
-        "legacy_hookname": get["legacy_hookname"],
+        "legacy_hookname": bool(get["legacy_hookname"]),
         "zero_devices": get["zero_devices"],
     }
     if get["library_path"]:

@@ -120,7 +120,9 @@ def _runtimes(draft: Draft, case: Case) -> None:
             return
         codes = [problem["code"] for problem in case.runtimes.get("problems") or []]
         if case.runtimes["runtimes"] and "runtime_not_found" in codes:
-            draft.stop_for(unclear, f"Install it, or name a runtime of this host in {ours('container_toolkit_runtimes')}.")
+            draft.stop_for(
+                unclear, f"Install it, or name a runtime of this host in {ours('container_toolkit_runtimes')}."
+            )
             return
         draft.by_policy_for(
             case.input("container_toolkit_no_runtime"),

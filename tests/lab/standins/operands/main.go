@@ -23,11 +23,13 @@ import (
 )
 
 var programs = map[string]func() error{
-	"rbln-ctk-daemon":       toolkit,
-	"rbln-smd":              smd,
-	"rbln-metrics-exporter": exporter,
-	"rbln-device-plugin":    devicePlugin,
-	"driver-manager":        driverManager,
+	"rbln-ctk-daemon":            toolkit,
+	"rbln-smd":                   smd,
+	"rbln-metrics-exporter":      exporter,
+	"rbln-device-plugin":         devicePlugin,
+	"rbln-sandbox-device-plugin": sandboxPlugin,
+	"npu-kubelet-plugin":         draDriver,
+	"driver-manager":             driverManager,
 }
 
 func main() {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"time"
 
@@ -150,4 +151,41 @@ func devicePlugin() error {
 		return fmt.Errorf("only for the generic resource name")
 	}
 	return o.forever(os.Getenv("KUBELET_DEVICE_PLUGIN_PATH"), "rebellions.ai/npu")
+}
+
+// sandboxPlugin offers the functions at vfio-pci, by their IOMMU group.
+func sandboxPlugin() error {
+	groups := func() map[string]string {
+		found := map[string]string{}
+		paths, _ := filepath.Glob("/sys/bus/pci/devices/*")
+		for _, path := range paths {
+			vendor, _ := os.ReadFile(path + "/vendor")
+			driver, _ := os.Readlink(path + "/driver")
+			iommu, _ := os.Readlink(path + "/iommu_group")
+			if strings.TrimSpace(string(vendor)) == "0x1eff" && filepath.Base(driver) == "vfio-pci" && iommu != "" {
+				found[filepath.Base(path)] = "/dev/vfio/" + filepath.Base(iommu)
+			}
+		}
+		return found
+	}
+	o := offer{}
+	o.scan = func() ([]*v1.Device, error) {
+		var made []*v1.Device
+		for address, path := range groups() {
+			if _, err := os.Stat(path); err == nil {
+				made = append(made, &v1.Device{ID: address, Health: v1.Healthy})
+			}
+		}
+		sort.Slice(made, func(a, b int) bool { return made[a].ID < made[b].ID })
+		return made, nil
+	}
+	o.grant = func(ids []string) (*v1.ContainerAllocateResponse, error) {
+		given := &v1.ContainerAllocateResponse{Devices: []*v1.DeviceSpec{node("/dev/vfio/vfio", "/dev/vfio/vfio")}}
+		for _, id := range ids {
+			path := groups()[id]
+			given.Devices = append(given.Devices, node(path, path))
+		}
+		return given, nil
+	}
+	return o.forever(v1.DevicePluginPath, "rebellions.ai/RBLN-CA22_PF")
 }

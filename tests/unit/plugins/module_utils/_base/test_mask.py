@@ -52,7 +52,7 @@ SECRETS = [
     f"api-key={S} --version 3.4",
     f"apiKey: {S}",
     f"registryPassword = '{S}'",
-    f"client_secret: \"{S}\"",
+    f'client_secret: "{S}"',
     f'secret = "a\\"{S}"',
     f"password: 'it''s {S}'",
     f'token = ["a", "{S}"]',

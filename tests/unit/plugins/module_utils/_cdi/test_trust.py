@@ -233,9 +233,7 @@ class TestDirectories:
     def test_what_cannot_be_read_is_not_empty(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
         real = host.Host.listdir
         denied = host.Probe(host.DENIED, None, "Permission denied")
-        monkeypatch.setattr(
-            host.Host, "listdir", lambda self, path: denied if path == "/etc/cdi" else real(self, path)
-        )
+        monkeypatch.setattr(host.Host, "listdir", lambda self, path: denied if path == "/etc/cdi" else real(self, path))
         assert [one["state"] for one in look(tree)["directories"]] == ["value", "denied"]
 
 

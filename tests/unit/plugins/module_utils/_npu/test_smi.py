@@ -100,7 +100,13 @@ def test_F06_smi_json_types_what_is_not_the_answer_is_an_error(text: str) -> Non
     "code, out, err, state, detail",
     [
         # NVIDIA/gpu-operator 285: a warning about one card is an exit code too.
-        (14, sample("rbln-smi_ca22_3.2.2_idle.json"), "warning: flash\n", "value", "/smi -j ended with 14: warning: flash"),
+        (
+            14,
+            sample("rbln-smi_ca22_3.2.2_idle.json"),
+            "warning: flash\n",
+            "value",
+            "/smi -j ended with 14: warning: flash",
+        ),
         (14, sample("rbln-smi_ca22_3.2.2_idle.json"), "", "value", "/smi -j ended with 14"),
         (0, sample("rbln-smi_ca22_3.2.2_idle.json"), "noise\n", "value", ""),
         (1, sample("rbln-smi_empty.json"), "no device\n", "failed", "/smi -j ended with 1: no device"),

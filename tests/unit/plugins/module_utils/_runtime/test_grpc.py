@@ -54,7 +54,11 @@ CONTAINERD = {"name": "containerd", "version": "2.2.0", "socket": "/s", "cri_ena
         ({**CONTAINERD, "cri_enabled": False}, "cri_refused_containerd_1.6.20.bin", None),
         ({**CONTAINERD, "version": "1.5.9"}, "cri_refused_containerd_1.6.20.bin", None),
         ({**CONTAINERD, "name": "podman"}, None, None),
-        ({**CONTAINERD, "name": "docker", "version": "20.10.7"}, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK", True),
+        (
+            {**CONTAINERD, "name": "docker", "version": "20.10.7"},
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK",
+            True,
+        ),
         ({**CONTAINERD, "name": "docker", "version": "28.3.0"}, b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", False),
     ],
 )

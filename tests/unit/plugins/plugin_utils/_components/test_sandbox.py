@@ -85,17 +85,11 @@ def test_000_33_the_validator_proves_it_by_the_tool_of_the_host_or_by_an_image()
     pod = pods(validator={"env": {"A": "1"}, "vfio": {"env": {"B": "2"}}}, marker_timeout=90)["rbln-sandbox-validator"]
     (check,) = pod["initContainers"]
     assert check["name"] == "vfio-validation"
-    assert check["command"] == [
-        "chroot",
-        "/host",
-        "/usr/local/libexec/rebellions-npu/rbln-host",
-        "validate",
-        "--scope",
-        "vfio",
-        "--wait",
-        "90",
-    ]
-    assert env(check) == {"NODE_NAME": None, "A": "1", "B": "2"}
+    assert check["command"][:2] == ["/bin/sh", "-c"]
+    assert 'exec chroot /host "$HOST_TOOL" validate --scope vfio --wait "$WAIT_SECONDS"' in check["command"][2]
+    told = env(check)
+    assert (told["HOST_TOOL"], told["WAIT_SECONDS"]) == ("/usr/local/libexec/rebellions-npu/rbln-host", "90")
+    assert (told["A"], told["B"], told["PCI_VENDOR"]) == ("1", "2", "0x1eff")
     assert check["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_CHROOT"]}
     assert pod["containers"][0]["securityContext"]["runAsUser"] == 65534
     own = {

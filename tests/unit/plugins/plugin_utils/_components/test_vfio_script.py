@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._components.vfio_script import MANAGER, WAIT, environment
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components.vfio_script import (
+    MANAGER,
+    PROVE,
+    WAIT,
+    environment,
+)
 
 A, B = "0000:83:00.0", "0000:84:00.0"
 PUT = '  printf \'%s\\n\' "$1" > "$2"\n'
@@ -304,8 +309,28 @@ def test_waiting_ends_when_the_last_function_comes(tmp_path: Path) -> None:
     assert process.wait(timeout=60) == 0
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: str(shell[0]))
+def test_the_proof_is_by_the_tool_of_the_host_where_it_is(shell: list[str], tmp_path: Path) -> None:
+    node = Node(tmp_path).function(A, driver="vfio-pci")
+    script = PROVE.replace("/host", str(tmp_path / "host"))
+    done = node.run(script, shell=shell, HOST_TOOL="/opt/tool")
+    left_out = "the host has no /opt/tool: its IOMMU groups and the nodes below /dev/vfio are not checked\n"
+    assert (done.returncode, done.stdout) == (0, left_out)
+    node.bound(A, "rebellions")
+    done = node.run(script, shell=shell, HOST_TOOL="/opt/tool")
+    assert (done.returncode, A + " is bound to rebellions" in done.stderr) == (1, True)
+    for path, text in (("host/opt/tool", ""), ("bin/chroot", '#!/bin/sh\necho "$@"; exit 3\n')):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+        (tmp_path / path).chmod(0o755)
+    # The shell of busybox takes a chroot of its own.
+    paths = "%s:%s" % (tmp_path / "bin", os.environ["PATH"])
+    done = node.run(script, HOST_TOOL="/opt/tool", WAIT_SECONDS="90", PATH=paths)
+    assert (done.returncode, done.stdout) == (3, "%s/host /opt/tool validate --scope vfio --wait 90\n" % tmp_path)
+
+
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
-@pytest.mark.parametrize("script", [MANAGER, "#!/bin/sh\n" + WAIT], ids=["manager", "wait"])
+@pytest.mark.parametrize("script", ["#!/bin/sh\n" + PROVE, MANAGER], ids=["prove", "manager"])
 def test_shellcheck_finds_nothing(script: str) -> None:
     done = subprocess.run(["shellcheck", "-"], input=script, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

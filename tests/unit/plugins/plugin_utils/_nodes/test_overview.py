@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview import (
     GROUPS,
     HEAD,
@@ -17,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview imp
     overview,
     state_of,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.screen import BAD, GOOD, PLAIN, UNSURE
 
 Data = dict[str, Any]
