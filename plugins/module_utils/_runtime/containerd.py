@@ -308,9 +308,9 @@ def dropin_target(
     """(path, kind, whether the root file needs an import) for containerd 2.x.
 
     A directory of imports beside the root file is used, with a name that is loaded after every file that sets our
-    keys; one elsewhere is the site's own, and is used with `anywhere` only. Without one, a root file that sets the key itself is edited in place, and
-    so is one beside a drop-in directory whose files nothing imports, for an import would wake them; else a drop-in
-    directory is added. One that is `given` is used in any case.
+    keys; one elsewhere is the site's own, and is used with `anywhere` only. Without one, a root file that sets the key
+    itself is edited in place, and so is one beside a drop-in directory whose files nothing imports, for an import would
+    wake them; else a drop-in directory is added. One that is `given` is used in any case.
     """
     directory = ""
     imported = False

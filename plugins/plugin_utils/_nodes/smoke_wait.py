@@ -24,7 +24,7 @@ def wait_for_smoke(
     clock: t.Callable[[], float] = time.monotonic,
     sleep: t.Callable[[float], None] = time.sleep,
 ) -> Data:
-    """{ended, pods, events}: whether the workload has ended in its time, and warnings of the namespace where it has not.
+    """{ended, pods, events}: whether the workload has ended in its time, else warnings of the namespace.
 
     `tell` gets every TELL_EVERY seconds why it has not. A server that is away is waited for; NpuError when it never
     answers.

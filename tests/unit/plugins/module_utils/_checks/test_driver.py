@@ -243,7 +243,8 @@ TABLE = [
     # What is missing is told beside what cannot be looked at.
     ("device_counts", changed(changed(facts(), "npus", 0, "node", "kind", "unknown"), "npus", 1, "in_smi", False), {},
      False, "missing: " + SECOND),
-    ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_smi", False), {}, False, "missing: " + SECOND),
+    ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_smi", False), {},
+     False, "missing: " + SECOND),
     ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_pci", False), {}, None, "PCI bus cannot be"),
     ("device_status", facts(), {}, True, "READY on every device"),
     ("device_status", changed(facts(), "npus", 1, "status", {"raw": "3", "name": "FAULT"}), {}, False,
