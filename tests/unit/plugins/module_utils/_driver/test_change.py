@@ -566,7 +566,7 @@ def test_ready_files_go_with_the_first_service_and_stay_when_the_change_is_refus
 
     user = Holder("process", 4200, "python3", ("rbln0",))
 
-    def used() -> None:
+    def used(tell: t.Callable[[str], None]) -> None:
         raise InUse("The NPUs are in use.", "Stop them.", [user])
 
     monkeypatch.setattr(refusing.units, "refuse_or_wait", used)
