@@ -8,7 +8,7 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, exceptions
+from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, _told_here, exceptions
 
 OLD, NEW = "debian_12_k6_1_0_50", "debian_12_k6_1_0_47"
 POOLS = ["npu_nodes", "npu_pool_" + OLD, "npu_pool_" + NEW]
@@ -92,3 +92,9 @@ def test_a_look_that_fails_is_a_problem_of_the_plan_and_no_look_is_made_without_
     assert looking.look(wanted=False) is None and looking.looks == []
     found = looking.look()
     assert (found["changed"], found["problem"], found["next_step"]) == ([], "There is no proxy.", "Give one.")
+
+
+def test_what_is_wrong_on_the_controller_is_told_by_the_first_host_that_it_stops() -> None:
+    finding = {"detail": "/srv/a.run cannot be read.", "next_step": "Check the path.", "hosts": ["n1", "n2"]}
+    assert _told_here("n1", finding, "n1") == "/srv/a.run cannot be read. Next: Check the path."
+    assert _told_here("n2", finding, "n1") == "What the message of n1 says of the controller stops it."
