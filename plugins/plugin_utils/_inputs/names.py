@@ -62,7 +62,7 @@ def own_prefixes(templar: t.Any, variables: t.Mapping[str, t.Any]) -> list[str]:
 
 
 class Unknown(t.NamedTuple):
-    """A variable that nothing reads and the nearest input, empty for none; `misspelt` when they are one edit apart."""
+    """A variable that nothing reads, and the nearest input; `misspelt` when they are one edit apart."""
 
     name: str
     near: str
@@ -72,8 +72,9 @@ class Unknown(t.NamedTuple):
         what = "%s is not an input of this collection." % self.name
         if self.misspelt:
             return NpuError(what, "Write %s, or give variables of your own a prefix (%s)." % (self.near, OWN))
-        hint = "Did you mean %s? " % self.near if self.near else ""
-        return NpuError(what, "%sCorrect or remove it, or name its prefix in %s." % (hint, OWN))
+        return NpuError(
+            what, "Correct it (the nearest input is %s), remove it, or name its prefix in %s." % (self.near, OWN)
+        )
 
 
 def unknown(names: t.Iterable[str], own: t.Sequence[str] = ()) -> list[Unknown]:
@@ -98,8 +99,9 @@ def _judged(name: str, inputs: t.Iterable[str]) -> Unknown:
     close = sorted(one for one in inputs if one_edit(name, one))
     if close:
         return Unknown(name, close[0], True)
-    near = difflib.get_close_matches(name, sorted(inputs), 1)
-    return Unknown(name, near[0] if near else "", False)
+    # What all of them begin with would make any two alike.
+    rests = sorted(one[len(INPUT) :] for one in inputs)
+    return Unknown(name, INPUT + difflib.get_close_matches(name[len(INPUT) :], rests, 1, 0.0)[0], False)
 
 
 def one_edit(one: str, other: str) -> bool:
