@@ -152,6 +152,8 @@ class ActionModule(Answering):
             # A callback prints all of a failed result: the message is to be seen.
             for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files"):
                 result.pop(key, None)
+            told = [stop.to_dict() for stop, (_one, first) in zip(stops, here) if first == host]
+            result["stops"] = [*told, *planned["stops"][len(stops) :]]
             result.update(
                 failed=True,
                 msg="Nothing was changed on %s. %s" % (host, " ".join(texts)),
