@@ -74,6 +74,12 @@ def test_a_hostile_system_names_no_folder_and_stops_no_other_host(tmp_path: Path
     assert found == ["debian-13-x86_64", "debian-rolling-x86_64"]
 
 
+def test_lists_may_be_the_text_of_a_survey() -> None:
+    given = {"rbln_bundle_packages": '["dkms", "gcc"]', "rbln_bundle_toolkit_packages": "toolkit"}
+    given["rbln_bundle_driver_names"] = "- driver\n- library"
+    assert really("__rbln_bundle_packages", **given) == ["dkms", "gcc", "toolkit", "driver", "library"]
+
+
 @pytest.mark.parametrize("system, name", [(DEBIAN, "debian-13-x86_64"), (HOSTILE[0], ""), (HOSTILE[4], "")])
 def test_the_folder_of_a_host(system: dict[str, str], name: str) -> None:
     assert really("__rbln_bundle_name", __rbln_bundle_os=system) == name

@@ -176,9 +176,9 @@ def test_G01_airgap_no_internet_the_bundle_has_what_the_enrolment_of_a_key_needs
         "__rbln_bundle_packages"
     ]
     given = {
-        "rbln_bundle_packages": ["dkms"],
-        "rbln_bundle_toolkit_packages": ["toolkit"],
-        "rbln_bundle_driver_names": ["driver"],
+        "__rbln_bundle_given_packages": ["dkms"],
+        "__rbln_bundle_given_toolkit_packages": ["toolkit"],
+        "__rbln_bundle_given_driver_names": ["driver"],
     }
     environment = jinja2.Environment(autoescape=False)
     environment.filters["unique"] = lambda values: list(dict.fromkeys(values))
