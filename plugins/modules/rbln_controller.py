@@ -62,7 +62,7 @@ problems:
   description: What is wrong, each once.
   type: list
   elements: dict
-  returned: always
+  returned: success
   contains:
     detail:
       description: What was seen.
