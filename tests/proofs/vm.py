@@ -3,7 +3,7 @@
 """What the layer `vm` has no time for.
 
 Power lost at every part of a change, loading that hangs, a module that is held, secure boot up to the enrolment at the
-console, and a node.
+console, a node, and one whose NPUs go to virtual machines.
 One virtual machine runs at a time. The sample loses power once, and removes the driver.
 """
 
@@ -20,6 +20,7 @@ from tests.lab._vm import Vm
 from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.proofs._vm_node import node
 from tests.proofs._vm_secure_boot import secure_boot
+from tests.proofs._vm_vfio import vfio
 from tests.tools.stage import stage
 from tests.vm._server import CHANGE, Server, debian, unpacked
 
@@ -227,7 +228,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("proof-vm starts virtual machines and needs root. Next: sudo make proof-vm", file=sys.stderr)
         return 2
-    only = sys.argv[1:] or (["power"] if SAMPLE else [*PLAIN, "secure_boot", "node"])
+    only = sys.argv[1:] or (["power"] if SAMPLE else [*PLAIN, "secure_boot", "node", "vfio"])
     proof = Proof("vm")
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
@@ -238,7 +239,7 @@ def main() -> int:
             with proof.part(name) as part:
                 try:
                     vm.up()
-                    {**PLAIN, "secure_boot": secure_boot, "node": node}[name](part, Server(vm))
+                    {**PLAIN, "secure_boot": secure_boot, "node": node, "vfio": vfio}[name](part, Server(vm))
                 finally:
                     vm.down()
     finally:

@@ -243,10 +243,11 @@ class Server:
         until(10, "end of qemu", lambda: gone(pid), 0.05)
         _close(self.vm.folder, self.vm.port)
 
-    def switch_on(self) -> float:
-        """Boot from the same disk; seconds until all is up."""
+    def switch_on(self, *more: str) -> float:
+        """Boot from the same disk, with more options of qemu; seconds until all is up."""
         vm = self.vm
-        spawn(qemu_command(vm.folder, vm.name, vm.npus, vm.secure_boot, vm.port, vm.outside), vm.folder)
+        argv = qemu_command(vm.folder, vm.name, vm.npus, vm.secure_boot, vm.port, vm.outside)
+        spawn([*argv, *more], vm.folder)
         return _await_boot(vm.folder, vm.port)
 
     def next_boot(self, kernel: str) -> None:
