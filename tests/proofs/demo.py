@@ -31,6 +31,7 @@ from tests.proofs._proof import SAMPLE, Part, Proof
 from tests.tools.molecule_all import hosts_in
 from tests.tools.paths import ROOT
 
+# Variables of the caller that a user of molecule would not have.
 FOREIGN = ("ANSIBLE_", "MOLECULE_", "PYTHON", "VIRTUAL_ENV")
 # The hosts, with a warm cache and idle processors; the virtual machine after that.
 HOSTS_SECONDS, VM_SECONDS = 240, 360
