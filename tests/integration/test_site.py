@@ -195,14 +195,14 @@ def test_cosmetic_change_reaches_the_cluster_alone_U06_noop_upgrade(nodes: Hosts
 TAGS = {
     "driver": "Driver",
     "toolkit": "Container toolkit",
-    "validate": "Prove the host where the observation is no proof",
+    "validate": "Validation",
 }
 
 
 TAGS = {
     "driver": "Driver",
     "toolkit": "Container toolkit",
-    "validate": "Prove the host where the observation is no proof",
+    "validate": "Validation",
 }
 
 
