@@ -56,8 +56,8 @@ options:
     type: str
     default: ""
   node:
-    description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it
-      when it is empty.
+    description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it
+      is empty.
     type: str
     default: ""
   fail:

@@ -24,7 +24,7 @@ def wait_for_smoke(
     clock: t.Callable[[], float] = time.monotonic,
     sleep: t.Callable[[float], None] = time.sleep,
 ) -> Data:
-    """{ended, pods, events}: whether the workload has ended in its time, else warnings of the namespace.
+    """{ended, pods, events}: whether the workload has ended in its time, its pods, and warnings where it has not.
 
     `tell` gets every TELL_EVERY seconds why it has not. A server that is away is waited for; NpuError when it never
     answers.
@@ -32,7 +32,7 @@ def wait_for_smoke(
     job, limit = smoke_job(inputs, node), inputs["smoke"]["timeout"]
     selector = "%s=%s" % (LABEL, job["metadata"]["name"])
     begun = told_at = clock()
-    seen: tuple[list[Data], list[Data]] | None = None
+    seen: tuple[t.Sequence[Data], t.Sequence[Data]] | None = None
     while True:
         try:
             pods = cluster.list("v1", "Pod", inputs["namespace"], selector)
