@@ -204,7 +204,8 @@ def device_counts(context: Context) -> Verdict | None:
     step = "Do not join this host to a cluster: reload the driver or reboot, then look at the named cards."
     # What is known to be wrong is not hidden by what is not known.
     known = [npu for npu in on_bus if npu not in unseen]
-    if missing or strange or [npu for npu in known if _name(npu) in unusable] or len(nodes) < len(known):
+    broken = any(_name(npu) in unusable for npu in known)
+    if missing or strange or broken or len(nodes) < len(known):
         return Verdict(False, detail, evidence, step)
     if not bus_known or unseen:
         what = "the PCI bus cannot be read" if not bus_known else "%d device nodes cannot be looked at" % len(unseen)

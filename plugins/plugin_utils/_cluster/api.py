@@ -20,7 +20,7 @@ from .._objects.names import DRIVER_KIND, INPUT, OPERANDS, OPERATOR, POLICY_KIND
 from .._objects.parts import MANAGER
 from .._text.line import line
 from .entries import Decrypt
-from .kubeconfig import open_access
+from .kubeconfig import Access, open_access
 from .refusals import refusal_step
 from .transport import is_closed, verification_error
 
@@ -172,7 +172,7 @@ class Cluster:
 
     def __init__(self, kubeconfig: str, context: str, timeout: float = 30.0, decrypt: Decrypt | None = None) -> None:
         require_packages()
-        self._open = lambda: open_access(kubeconfig, context, decrypt)
+        self._open: t.Callable[[], Access] = lambda: open_access(kubeconfig, context, decrypt)
         self._access = self._open()
         # The server has taken these credentials: a later refusal means that they have expired.
         self._accepted = False

@@ -40,17 +40,6 @@ def denied(name: str) -> Look:
     return changed(no_npus(), "probes", name, {"state": "denied", "detail": "Permission denied"})
 
 
-def libraries(**versions: str | None) -> Look:
-    """Libraries by name, with the version that each tells."""
-    files = [{"path": "/lib/" + name, "version": version, "source": None} for name, version in versions.items()]
-    told = {version.split("~")[0] for version in versions.values() if version}
-    return changed(facts(), "libraries", {"version": told.pop() if len(told) == 1 else None, "files": files})
-
-
-def denied_libraries(**versions: str | None) -> Look:
-    return changed(libraries(**versions), "probes", "libraries", {"state": "denied", "detail": "/usr/lib: no"})
-
-
 def unloaded(enrolled: bool | None = None, **driver: Any) -> Look:
     look = changed(facts(), "driver", {**facts()["driver"], "loaded": False, "signed": True, **driver})
     return changed(look, "mok", {**look["mok"], "signer_enrolled": enrolled})
@@ -243,8 +232,8 @@ TABLE = [
     # What is missing is told beside what cannot be looked at.
     ("device_counts", changed(changed(facts(), "npus", 0, "node", "kind", "unknown"), "npus", 1, "in_smi", False), {},
      False, "missing: " + SECOND),
-    ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_smi", False), {},
-     False, "missing: " + SECOND),
+    ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_smi", False), {}, False,
+     "missing: " + SECOND),
     ("device_counts", changed(ended("denied", name="pci"), "npus", 1, "in_pci", False), {}, None, "PCI bus cannot be"),
     ("device_status", facts(), {}, True, "READY on every device"),
     ("device_status", changed(facts(), "npus", 1, "status", {"raw": "3", "name": "FAULT"}), {}, False,
@@ -269,21 +258,6 @@ TABLE = [
     ("library_is_driver", changed(facts(), "libraries", "version", "3.0.0"), {}, False,
      "the libraries are 3.0.0, the driver is 3.2.2"),
     ("library_is_driver", changed(facts(), "libraries", "version", None), {}, None, "says no version"),
-    ("library_is_driver", libraries(ml="3.2.2", ccl="3.0.0"), {}, False,
-     "of several releases: /lib/ccl is 3.0.0; the driver is 3.2.2"),
-    ("library_is_driver", libraries(ml="3.2.2", ccl="3.2.2~rc1"), {}, False, "/lib/ccl is 3.2.2~rc1"),
-    ("library_is_driver", libraries(ml="3.4.0", ccl="3.4.0"), {}, False,
-     "the libraries are 3.4.0, the driver is 3.2.2: /lib/ml is 3.4.0, /lib/ccl is 3.4.0"),
-    ("library_is_driver", libraries(ml="3.4.0"), {"library_version": "3.4.0"}, True, "the libraries are 3.4.0"),
-    ("library_is_driver", changed(libraries(ml="3.2.2", ccl="3.0.0"), "driver", "version_loaded", None), {}, False,
-     "/lib/ml is 3.2.2, /lib/ccl is 3.0.0; the driver is not known"),
-    ("library_is_driver", changed(libraries(ml="3.2.2"), "driver", "version_loaded", None), {}, None, "not known"),
-    ("library_is_driver", libraries(ml="3.2.2", ccl=None), {}, True, "the libraries are 3.2.2"),
-    ("library_is_driver", libraries(), {}, None, "no library was found, driver 3.2.2"),
-    ("library_is_driver", libraries(**{"ml": "3.2.2", "a/x.so": None, "b/x.so": None}), {}, None,
-     "/lib/a/x.so and /lib/b/x.so say no version"),
-    ("library_is_driver", denied_libraries(ml="3.2.2"), {}, None, "libraries: denied /usr/lib: no"),
-    ("library_is_driver", denied_libraries(ml="3.0.0"), {}, False, "the libraries are 3.0.0, the driver is 3.2.2"),
     ("npu_index_unique", facts(), {}, True, "an index of its own"),
     ("npu_index_unique", changed(facts(), "npus", 1, "index", 0), {}, False, "driver state stale, reload or reboot"),
     ("link_full", facts(), {}, True, "every link is at its best"),

@@ -27,6 +27,7 @@ GOOD: dict[str, tuple[str, int, int, list[int | None]]] = {
     "rbln-smi_empty.json": ("3.2.2", 0, 0, []),
     "rbln-stat_ca12_1.3.73_strings.json": ("1.3.73", 2, 0, [0, 1]),
 }
+IDLE = sample("rbln-smi_ca22_3.2.2_idle.json")
 BAD = [
     "rbln-smi_truncated.json",
     "rbln-smi_no_driver.txt",
@@ -100,15 +101,9 @@ def test_F06_smi_json_types_what_is_not_the_answer_is_an_error(text: str) -> Non
     "code, out, err, state, detail",
     [
         # NVIDIA/gpu-operator 285: a warning about one card is an exit code too.
-        (
-            14,
-            sample("rbln-smi_ca22_3.2.2_idle.json"),
-            "warning: flash\n",
-            "value",
-            "/smi -j ended with 14: warning: flash",
-        ),
-        (14, sample("rbln-smi_ca22_3.2.2_idle.json"), "", "value", "/smi -j ended with 14"),
-        (0, sample("rbln-smi_ca22_3.2.2_idle.json"), "noise\n", "value", ""),
+        (14, IDLE, "warning: flash\n", "value", "/smi -j ended with 14: warning: flash"),
+        (14, IDLE, "", "value", "/smi -j ended with 14"),
+        (0, IDLE, "noise\n", "value", ""),
         (1, sample("rbln-smi_empty.json"), "no device\n", "failed", "/smi -j ended with 1: no device"),
         (1, "no driver\n", "", "failed", "/smi -j ended with 1: no driver"),
     ],

@@ -39,6 +39,7 @@ def test_real_answers(tmp_path: Path, file: str, enabled: bool, dirs: list[str])
     assert (status["enabled"], status["spec_dirs"]) == (enabled, dirs)
 
 
+HTTP = b"HTTP/1.1 %s\r\nContent-Length: 2\r\n\r\nOK"
 CONTAINERD = {"name": "containerd", "version": "2.2.0", "socket": "/s", "cri_enabled": True}
 
 
@@ -54,12 +55,8 @@ CONTAINERD = {"name": "containerd", "version": "2.2.0", "socket": "/s", "cri_ena
         ({**CONTAINERD, "cri_enabled": False}, "cri_refused_containerd_1.6.20.bin", None),
         ({**CONTAINERD, "version": "1.5.9"}, "cri_refused_containerd_1.6.20.bin", None),
         ({**CONTAINERD, "name": "podman"}, None, None),
-        (
-            {**CONTAINERD, "name": "docker", "version": "20.10.7"},
-            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nOK",
-            True,
-        ),
-        ({**CONTAINERD, "name": "docker", "version": "28.3.0"}, b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", False),
+        ({**CONTAINERD, "name": "docker", "version": "20.10.7"}, HTTP % b"200 OK", True),
+        ({**CONTAINERD, "name": "docker", "version": "28.3.0"}, HTTP % b"503 No", False),
     ],
 )
 def test_whether_a_runtime_answers(
