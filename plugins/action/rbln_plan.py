@@ -150,12 +150,16 @@ class ActionModule(Answering):
             self._display.display(_table(host, planned["steps"]))
         if planned["stops"] and args["fail_on_stops"]:
             # A callback prints all of a failed result: the message is to be seen.
-            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files"):
+            for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files",
+                        "acts", "disruption", "roles", "schema", "stale_units"):  # fmt: skip
                 result.pop(key, None)
             told = [stop.to_dict() for stop, (_one, first) in zip(stops, here) if first == host]
             result["stops"] = [*told, *planned["stops"][len(stops) :]]
             result.update(
                 failed=True,
+                # None of them comes, and cautions are warnings above.
+                steps=[],
+                cautions=[],
                 msg="Nothing was changed on %s. %s" % (host, " ".join(texts)),
             )
         return result

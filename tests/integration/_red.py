@@ -14,16 +14,21 @@ TERMINAL = {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "COLUMNS": "12
 # Characters of a message that is read once; and of its line, which has the keys of Ansible too.
 MESSAGE, LINE = 900, 1500
 _FATAL = re.compile(r"^(?:fatal|failed): \[([^\]]+)\]: (?:FAILED|UNREACHABLE)! => (.*)$", re.M)
-_ERROR = re.compile(r"^\[ERROR\]: (.*)$", re.M)
+_ERROR = re.compile(r"^\[ERROR\]: (.*?)(?=^Origin: |^fatal: |\Z)", re.M | re.S)
 
 
 def red(run: Run) -> dict[str, list[str]]:
-    """{host: its red lines}; errors that name no host are of the host ''."""
+    """{host: its red lines}; errors that name no host are of the host ''.
+
+    From 2.19 on Ansible shows each failure in two forms, one below the other: that counts as one.
+    """
     found: dict[str, list[str]] = {}
     for host, line in _FATAL.findall(run.out + run.err):
         found.setdefault(host, []).append(line)
-    for line in _ERROR.findall(run.out + run.err):
-        found.setdefault("", []).append(line)
+    told = [" ".join(message(line).split()) for lines in found.values() for line in lines]
+    for text in _ERROR.findall(run.out + run.err):
+        if not any(one in " ".join(text.split()) for one in told):
+            found.setdefault("", []).append(text)
     return found
 
 

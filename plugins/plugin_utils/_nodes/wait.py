@@ -134,11 +134,8 @@ class Waiter:
                 fatal = isinstance(exc, ApiError) and exc.status not in BUSY
                 if fatal or self._clock() - seen >= self._inputs["wait_timeout"]:
                     raise
-                failed = "API server: waiting, %d of %d s: %s" % (
-                    self._clock() - seen,
-                    self._inputs["wait_timeout"],
-                    exc.message,
-                )
+                waited, limit = self._clock() - seen, self._inputs["wait_timeout"]
+                failed = "API server: waiting, %d of %d s: %s" % (waited, limit, exc.message)
             if seconds - self._told_at >= TELL_EVERY:
                 self._told_at = seconds
                 for text in [failed] if failed else self._waits(seconds):
