@@ -553,9 +553,11 @@ def test_a_cluster_is_opened_before_a_host_is_changed(api: ApiServer, tmp_path: 
     (problem,) = strange.result["problems"]
     assert problem["hosts"] == ["lonely"] and problem["detail"].startswith("lonely is not a node of the cluster: ")
     lowly = opened(api, tmp_path, api.home / "lowly.kubeconfig", "a", "b")
-    told = "The account that %s names lacks rights: list nodes, patch nodes, get leases.coordination.k8s.io in "
+    told = (
+        "The account that %s names lacks rights: list, patch nodes; get, create, update leases.coordination.k8s.io in "
+    )
     assert lowly.result["failed"] and told % (api.home / "lowly.kubeconfig") in lowly.result["msg"]
-    assert "create daemonsets.apps in rbln-system" in lowly.result["msg"]
+    assert "list, create, patch daemonsets.apps in rbln-system" in lowly.result["msg"]
     away = opened(api, tmp_path, api.write_kubeconfig("away", "admin", 9), "a", "b")
     assert away.result["failed"] and away.text.count("https://127.0.0.1:9 cannot be reached") == 1
     wrong = opened(api, tmp_path, api.write_kubeconfig("wrong", "no-such-token"), "a", "b", fail=False)

@@ -25,9 +25,11 @@ class Right(t.NamedTuple):
     resource: str
     namespace: str
 
-    def __str__(self) -> str:
-        named = "%s %s" % (self.verb, ".".join(part for part in (self.resource, self.group) if part))
-        return named + (" in %s" % self.namespace if self.namespace else "")
+    @property
+    def place(self) -> str:
+        """The resource as kubectl names it, and its namespace."""
+        named = ".".join(part for part in (self.resource, self.group) if part)
+        return "%s in %s" % (named, self.namespace) if self.namespace else named
 
 
 def rights_for(kinds: t.Iterable[tuple[str, str]], verbs: t.Sequence[str], namespace: str) -> list[Right]:
@@ -49,8 +51,12 @@ def require_rights(cluster: Cluster, wanted: t.Sequence[Right], namespace: str, 
     missing = [right for right in dict.fromkeys(wanted) if not any(_gives(rule, right) for rule in rules)]
     lacking = [right for right in missing if _allowed(cluster, right) is False]
     if lacking:
+        verbs: dict[str, list[str]] = {}
+        for right in lacking:
+            verbs.setdefault(right.place, []).append(right.verb)
+        told = "; ".join("%s %s" % (", ".join(words), place) for place, words in verbs.items())
         raise NpuError(
-            "The account that %s names lacks rights: %s." % (where, ", ".join(map(str, lacking))),
+            "The account that %s names lacks rights: %s." % (where, told),
             "Give it these rights; the README of the role for the cluster lists all of them.",
         )
 

@@ -63,7 +63,7 @@ def test_an_account_with_all_rights_passes_and_is_asked_little() -> None:
         ("list nodes", "list nodes"),
         ("patch daemonsets", "patch daemonsets.apps in rbln-system"),
         ("create leases", "create leases.coordination.k8s.io in rbln-system"),
-        ("patch *", "patch nodes, patch networkpolicies.networking.k8s.io in rbln-system, patch serviceaccounts"),
+        ("patch *", "patch nodes; patch networkpolicies.networking.k8s.io in rbln-system; patch serviceaccounts"),
     ],
 )
 def test_rights_that_are_missing_are_named_together(denied: str, told: str) -> None:
@@ -78,7 +78,7 @@ def test_rights_that_are_missing_are_named_together(denied: str, told: str) -> N
 def test_rights_that_no_object_needs_are_not_asked_for() -> None:
     server = Server(denied="*secrets")
     opened(server)
-    with pytest.raises(NpuError, match="list secrets in rbln-system, create secrets in rbln-system"):
+    with pytest.raises(NpuError, match="list, create, patch secrets in rbln-system"):
         opened(server, pull_secret_content={"auths": {"r": {"auth": "eDp5"}}})
     server = Server(denied="patch *")
     opened(server, coexistence="coexist")
