@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.docker import load_daemon_json
-from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import ask
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import answers, ask
 
-from tests.integration._judges import containerds, debian
+from tests.integration._judges import containerd_2, containerds, debian
 
 CRI = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.runtime"}
 IMAGES = {1: "io.containerd.grpc.v1.cri", 2: "io.containerd.cri.v1.images"}
@@ -88,10 +88,30 @@ def test_containerd(short: Path, name: str, wanted: bool) -> None:
     (short / "config.toml").write_text("\n".join(lines) + "\n")
     with running([program, "--config", short / "config.toml"], short / "c.sock", short / "log"):
         found = answer("containerd", short / "c.sock")
+        told = answers(Host("/"), {"name": "containerd", "version": version, "socket": str(short / "c.sock")})
+    assert told is True
     assert found.ok, (found, (short / "log").read_text(errors="replace")[-2000:])
     always_on = numbers >= (2, 2) and "enableCDI" not in (short / "log").read_text(errors="replace")
     assert found.value["enabled"] is (numbers >= (1, 7) and (wanted or always_on))
     assert found.value["spec_dirs"] == (["/etc/cdi", "/srv/cdi"] if numbers >= (1, 7) else [])
+
+
+def test_containerd_12612_a_process_without_its_cri_plugin_does_not_answer(short: Path) -> None:
+    """It is active, and its socket is there: only an answer of the plugin shows that the kubelet can use it."""
+    registry = '[plugins."%s".registry' % IMAGES[2]
+    lines = ["version = 3", 'root = "%s/root"' % short, 'state = "%s/state"' % short]
+    lines += ["[grpc]", 'address = "%s/c.sock"' % short, "[ttrpc]", 'address = "%s/t.sock"' % short]
+    lines += [registry + "]", 'config_path = "/etc/containerd/certs.d"']
+    lines += [registry + '.mirrors."docker.io"]', 'endpoint = ["https://registry.example"]']
+    (short / "config.toml").write_text("\n".join(lines) + "\n")
+    runtime = {"name": "containerd", "version": "2.2.0", "socket": str(short / "c.sock")}
+    with running([containerd_2(), "--config", short / "config.toml"], short / "c.sock", short / "log"):
+        limit = time.monotonic() + 20
+        while "containerd successfully booted" not in (short / "log").read_text(errors="replace"):
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        assert answers(Host("/"), runtime) is False
+    assert "cannot be set when `config_path` is provided" in (short / "log").read_text(errors="replace")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="dockerd runs as root")

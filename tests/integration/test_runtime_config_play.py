@@ -176,6 +176,15 @@ def test_life_of_the_proxies_of_a_unit_G02(root: Path) -> None:
     assert (directory / "zz-rbln-proxy.env").stat().st_mode & 0o777 == 0o600
     again = _play(root, **given)
     assert (again.result["changed"], again.result["restart_units"]) == (False, [])
+    changed = _play(root, "--diff", **{**given, "https_proxy": "http://u:other-word@proxy:2"})
+    former = directory / "zz-rbln-proxy.env.former"
+    assert [Path(path).name for path in changed.result["files"]] == ["zz-rbln-proxy.env", former.name]
+    assert former.read_text() == text and former.stat().st_mode & 0o777 == 0o600
+    assert "hunted-word" not in changed.output and "other-word" not in changed.output
+    back = _play(root, "--diff", runtimes=given["runtimes"], state="rolled_back", files=changed.result["files"])
+    assert (back.result["changed"], (directory / "zz-rbln-proxy.env").read_text()) == (True, text)
+    assert not former.exists() and "other-word" not in back.output
+    assert "files and state=rolled_back belong together" in _play(root, state="rolled_back").result["msg"]
     other = _play(root, runtimes=given["runtimes"], state="absent", configure=["cdi"])
     assert (other.result["changed"], len(list(directory.iterdir()))) == (False, 3)
     removed = _play(root, "--diff", runtimes=given["runtimes"], state="absent")
