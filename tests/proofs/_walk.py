@@ -305,6 +305,7 @@ def machines(part: Part, walk: Walk) -> None:
     """A node of virtual machines, as the sample inventory has it; the kernel's part of vfio-pci is stood in for."""
     inputs: Data = {
         "rbln_driver_source": "container",
+        "rbln_driver_version": "",
         "rbln_workload": "vm-passthrough",
         "rbln_operands_workload": "vm-passthrough",
         "rbln_operands_vfio_manager": {"enabled": True, "release_on_exit": True},
