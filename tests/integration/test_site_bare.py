@@ -48,17 +48,17 @@ def test_containerd_without_cdi_is_refused_D06_containerd_no_cdi(bare: Hosts) ->
 
 
 def test_docker_alone_is_one_message_for_each_thing_that_a_cluster_would_need(bare: Hosts) -> None:
-    """A host with docker and no containerd for a kubelet, as it is and as a node that is to be."""
+    """A host with docker and no runtime for a kubelet, as it is and as a node that is to be."""
     bare.virgin(ENGINES)
     own: dict[str, Data] = {
-        "docker-only": {"rbln_container_toolkit_runtimes": ["containerd"]},
+        "docker-only": {"rbln_container_toolkit_runtimes": ["cri-o"]},
         "docker-never-restarted": {"rbln_container_toolkit_runtime_restart": "never"},
     }
     aliases = {name: {"ansible_host": ENGINES, **given} for name, given in own.items()}
     where = bare.inventory(*own, host_vars=aliases, rbln_serial=2)
     run = play("site", where, env=TERMINAL)
     assert run.code == 2
-    one_message(run, "docker-only", "containerd", "rbln_container_toolkit_runtimes", "docker")
+    one_message(run, "docker-only", "cri-o is not on this host, which has", "docker", "rbln_container_toolkit_runtimes")
     one_message(run, "docker-never-restarted", "docker", "has to be restarted", "if_required")
     untouched(bare, ENGINES)
 
