@@ -40,6 +40,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import seen_or_foretold
 
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
@@ -91,8 +92,7 @@ class ActionModule(OfTask, Answering):
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
         hostvars, taken = task_vars.get("hostvars"), {member["host"] for member in members}
         names = (task_vars.get("groups") or {}).get("all") or () if hostvars else ()
-        others = said_of_others(hostvars, [host for host in names if host not in taken], inputs)
-        return t.cast("list[Named]", others)
+        return t.cast("list[Named]", said_of_others(hostvars, [host for host in names if host not in taken], inputs))
 
     def _check(self, args: Result, task_vars: Result) -> Result:
         inputs = self._inputs(task_vars)
@@ -113,7 +113,7 @@ class ActionModule(OfTask, Answering):
         inputs = self._inputs(task_vars)
         facts = checked_facts(task_vars["inventory_hostname"], task_vars.get("ansible_facts"), run=self._run_id())
         source = str(self._templar.template(task_vars.get("rbln_driver_source")) or "")
-        proof = task_vars.get("rbln_validator_proof")
+        facts, proof = seen_or_foretold(self._dry_run, facts, task_vars)
         host = task_vars["inventory_hostname"]
         # Ansible lets no fact set it.
         address = str(self._templar.template(task_vars.get("ansible_host")) or "")

@@ -59,17 +59,6 @@ def _told_here(host: str, finding: t.Mapping[str, t.Any], first: str) -> str:
     return _problem_text(finding) if first == host else other
 
 
-def _table(host: str, steps: t.Sequence[t.Mapping[str, t.Any]]) -> str:
-    lines = ["plan of %s:" % host]
-    for step in steps:
-        after = ", known after %s" % step["after"] if step["after"] else ""
-        lines.append(
-            "  %-28s %s -> %s [%s%s] %s"
-            % (step["id"], step["now"], step["wanted"], step["disruption"], after, step["reason"])
-        )
-    return "\n".join(lines)
-
-
 def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
     """The host's groups without the pools of kernels that ran before this run rebooted it.
 
@@ -98,6 +87,7 @@ class ActionModule(Answering):
                 "observation": {"type": "dict"},
                 "support_matrix": {"type": "list", "elements": "dict", "required": True},
                 "fail_on_stops": {"type": "bool", "default": True},
+                "warn": {"type": "bool", "default": True},
             }
         )
         observation = args["observation"]
@@ -143,11 +133,9 @@ class ActionModule(Answering):
             proxies=proxies,
             observation={"ansible_facts": seen},
         )
-        cautions = [_problem_text(item) for item in planned["cautions"] if item["severity"] != "info"]
+        cautions = [_problem_text(item) for item in planned["cautions"] if args["warn"] and item["severity"] != "info"]
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
-        if planned["steps"]:
-            self._display.display(_table(host, planned["steps"]))
         if planned["stops"] and args["fail_on_stops"]:
             # A callback prints all of a failed result: the message is to be seen.
             for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files",

@@ -38,6 +38,10 @@ options:
     description: Fail the host when the plan has a stop. Nothing has been changed at that point.
     type: bool
     default: true
+  warn:
+    description: Show each caution as a warning of the task. M(rebellions.npu.rbln_plan_show) shows equal ones once.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.reads
@@ -48,6 +52,7 @@ attributes:
     description: Has a corresponding action plugin, which does all of it on the controller.
     support: full
 seealso:
+  - module: rebellions.npu.rbln_plan_show
   - module: rebellions.npu.rbln_observe
   - module: rebellions.npu.rbln_cdi_spec
   - module: rebellions.npu.rbln_validate

@@ -176,9 +176,23 @@ def test_check_mode_on_a_virgin_cluster_changes_nothing(api: ApiServer, play: t.
     assert labels(api, "node-a") == {}
 
 
+def foretold(told: Run, real: Run, exists: bool = True) -> None:
+    """Whether check mode said of each object, label and field what the run did; `exists` is about the namespace."""
+    assert (told.code, real.code) == (0, 0), told.text[-2000:] + real.text[-2000:]
+    assert told.changed() == real.changed() == [WORK]
+    before, after = told.tasks[WORK]["a"], real.tasks[WORK]["a"]
+    assert before["objects"] == after["objects"] and len(after["objects"]) > 5
+    assert before["nodes"] == after["nodes"] and set(after["nodes"]) == {"a", "b"}
+    diffs = [{one["after_header"]: one for one in run["diff"]} for run in (before, after)]
+    assert set(diffs[0]) == set(diffs[1]) and diffs[1]
+    # The API server shows no object of a namespace that does not exist yet.
+    assert not exists or diffs[0] == diffs[1]
+
+
 def test_from_nothing_to_proven_and_again_without_a_change(api: ApiServer, play: t.Callable[..., Run]) -> None:
-    first = play()
-    assert first.code == 0, first.text[-3000:]
+    told, first = play("--check", "--diff", kubelet=False), play("--diff")
+    foretold(told, first, exists=False)
+    assert told.tasks[WORK]["a"]["nodes"]["a"]["after"] == labels(api, "node-a")
     assert set(first.judged("b")["result"]["objects"].values()) == {"created"}
     assert first.judged("b")["result"]["allocatable"]["settled"] is True
     assert first.judged("lonely")["result"]["cluster"] == ""
@@ -283,8 +297,9 @@ def test_any_number_that_a_node_offers_is_read(api: ApiServer, play: t.Callable[
 
 def test_every_changed_input_is_one_apply(play: t.Callable[..., Run]) -> None:
     fast = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
-    run = play(device_plugin={"env": {"LOG": "debug"}, "update_strategy": fast})
-    assert run.code == 0, run.text[-3000:]
+    given = {"device_plugin": {"env": {"LOG": "debug"}, "update_strategy": fast}}
+    told, run = play("--check", "--diff", kubelet=False, **given), play("--diff", **given)
+    foretold(told, run)
     objects = run.judged("a")["result"]["objects"]
     assert [name for name, action in objects.items() if action != "unchanged"] == [
         "DaemonSet rbln-system/rbln-device-plugin"
@@ -494,7 +509,9 @@ def test_absent_of_one_host_keeps_the_objects(api: ApiServer, play: t.Callable[.
 
 
 def test_absent_leaves_nothing(api: ApiServer, play: t.Callable[..., Run]) -> None:
-    assert play(state="absent").code == 0
+    told, run = play("--check", "--diff", kubelet=False, state="absent"), play("--diff", state="absent")
+    foretold(told, run)
+    assert run.tasks[WORK]["a"]["objects"]["Namespace " + NAMESPACE] == "deleted"
     assert NAMESPACE not in [item["metadata"]["name"] for item in api.get("namespaces")["items"]]
     assert labels(api, "node-b") == {}
     again = play(state="absent")

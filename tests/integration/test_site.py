@@ -40,9 +40,29 @@ def tmp_left(hosts: Hosts, host: str) -> list[str]:
     return hosts.lab.exec(host, "ls /root/.ansible/tmp 2>/dev/null || :").stdout.split()
 
 
-def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts) -> None:
+# What check mode says of a step whose result is known only later, and the task that makes it.
+LATER = {
+    "CDI | Say that the spec is known only later": "CDI | Write the spec",
+    "Say that the proof is known only later": "Prove the host and write the ready files",
+}
+WORK = "Work for the cluster"
+
+
+@pytest.fixture(scope="module")
+def checked(nodes: Hosts) -> Run:
+    """site.yml on virgin hosts in check mode."""
     nodes.virgin()
-    run = play("site", nodes.inventory(), "--check", "--diff").good(BOTH)
+    return play("site", nodes.inventory(), "--check", "--diff").good(BOTH)
+
+
+def changes(run: Run, host: str) -> list[str]:
+    """The tasks that changed a host or its cluster, in order, once each."""
+    names = [name.split(" : ")[-1] for name in run.changed(host)]
+    return list(dict.fromkeys(LATER.get(name, name) for name in names))
+
+
+def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts, checked: Run) -> None:
+    run = checked
     for host in BOTH:
         assert difference(nodes.fresh[host], fingerprint(nodes.lab, host)) == []
         assert nodes.labels(host) == {} and markers(nodes, host) == []
@@ -60,9 +80,18 @@ def test_check_of_virgin_hosts_changes_nothing_A06_check_mode(nodes: Hosts) -> N
     assert run.of("Runtime | Switch CDI on", A) == []
 
 
-def test_from_nothing_W01_ready_before_driver(nodes: Hosts) -> None:
+def test_from_nothing_W01_ready_before_driver(nodes: Hosts, checked: Run) -> None:
     nodes.virgin()
     run = nodes.site()
+    # Check mode has told each of these changes, and what the labels and gates of the nodes would be.
+    told, real = ([one for one in given.of(WORK) if one.state == "changed"] for given in (checked, run))
+    assert len(told) == len(real) == 1 and told[0].host == real[0].host
+    for host in BOTH:
+        assert changes(checked, host) == changes(run, host), host
+        assert told[0].data["nodes"][host]["after"] == real[0].data["nodes"][host]["after"] == nodes.labels(host)
+    assert told[0].data["objects"] == real[0].data["objects"]
+    lines = checked.one("Show the plan", A).data["msg"]
+    assert "Hosts: 2 to change, 0 as wanted." in lines and any("2 nodes to label" in line for line in lines), lines
     for host in BOTH:
         steps = order(
             run,

@@ -117,8 +117,8 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
     assert wrong.code == 2 and wrong.executions == []
     told = "rbln_driver_vesion is not an input of this collection. Next: Write rbln_driver_version, "
     assert told in wrong.failed()[0].msg
-    run = play("plan", bare.inventory(E)).unchanged([E])
-    shown = run.one("Show the plan", E).data["msg"]
+    run = play("plan", bare.inventory(E), extra={"rbln_plan_format": "json"}).unchanged([E])
+    shown = run.one("Show the plan", E).data["plan"]["hosts"][E]
     assert [step["id"] for step in shown["steps"]] == [
         "driver.install",
         "toolkit.host_tool",
@@ -127,6 +127,15 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
         "validator.markers",
     ]
     assert shown["stops"] == []
+    # For a pipeline: 3 when something is to be changed, 2 when a host is stopped, else 0 (a finished host, below).
+    code = {"rbln_plan_exit": True}
+    pending = play("plan", bare.inventory(E), extra=code)
+    assert pending.code == 3 and pending.failed() == [] and pending.changed() == []
+    lines = pending.one("Show the plan", E).data["msg"]
+    assert "1 host: %s" % E in lines and any("not installed -> 3.2.2" in line for line in lines), lines
+    assert "Disruption: 1 host restarts a container runtime." in lines and lines[0] not in pending.out.splitlines()
+    stopped = play("plan", bare.inventory(E), extra={**code, "rbln_driver_source": "preinstalled"})
+    assert stopped.code == 2 and "preinstalled" in "".join(stopped.one("Show the plan", E).data["msg"])
     # The pool's input, and a group of the same depth that Ansible prefers for its name.
     pool = run.of("Put the host into its pool")[0].data["add_group"]
     where = bare.inventory(E)
@@ -241,10 +250,11 @@ def test_awx_job_from_nothing_with_a_survey_A04_string_bools(bare: Hosts, tmp_pa
 def test_the_small_playbooks_on_a_finished_host(bare: Hosts) -> None:
     bare.done(E)
     before = fingerprint(bare.lab, E)
-    run = play("discover", bare.inventory(E), "playbooks/plan.yml", "playbooks/validate.yml").unchanged([E])
+    plan = ("playbooks/plan.yml", "playbooks/validate.yml", "-e", "rbln_plan_exit=true")
+    run = play("discover", bare.inventory(E), *plan).unchanged([E])
     untouched(bare, E, before)
     assert run.one("Show what was found", E).data["msg"]["counts"]["usable"] == 2
-    assert run.one("Show the plan", E).data["msg"]["steps"] == []
+    assert "  nothing to do" in run.one("Show the plan", E).data["msg"]
     proof = run.one("Prove the host and write the ready files", E).data["ansible_facts"]["rbln_proof"]
     assert len(proof["checks"]) > 15 and {check["ok"] for check in proof["checks"] if check["severity"] == "error"} <= {
         True,

@@ -38,7 +38,12 @@ def test_remove_leaves_hosts_and_cluster_clean(nodes: Hosts) -> None:
     one = play("remove", where, "--limit", B).good([B])
     assert "The objects stay" in one.warnings() and nodes.labels(B) == {} and len(nodes.labels(A)) >= 5
     assert "DaemonSet/rbln-device-plugin" in nodes.objects() and nodes.allocatable()[A] == "2"
+    told = play("remove", where, "--check").good(BOTH)
+    assert len(nodes.labels(A)) >= 5 and markers(nodes, A)
     again = play("remove", where).good(BOTH)
+    assert told.changed(A) == again.changed(A) and len(again.changed(A)) > 5
+    work = "Work for the cluster"
+    assert [one.data["objects"] for one in told.of(work)] == [one.data["objects"] for one in again.of(work)]
     assert [one.task for one in again.results if one.host == B and one.state == "changed"] == []
     assert nodes.labels(A) == nodes.labels(B) == {}
     stay = re.search(r"The objects stay: (.*?) still carry", again.warnings())

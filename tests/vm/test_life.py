@@ -73,11 +73,11 @@ def test_the_kernel_that_boots_next_is_built_for_and_held(server: Server) -> Non
         checked, ignored = [
             server.play("plan", debian(NEW, rbln_driver_headers=policy, **held)) for policy in ("check", "ignore")
         ]
-    plan = checked.good([server.name]).one("Show the plan", server.name).data["msg"]
+    plan = checked.good([server.name]).one("rbln_preflight : Plan", server.name).data
     assert [stop["code"] for stop in plan["stops"]] == ["prerequisites_missing"] and "linux-headers-" + other in plan[
         "stops"
     ][0]["next_step"], plan["stops"]
-    plan = ignored.good([server.name]).one("Show the plan", server.name).data["msg"]
+    plan = ignored.good([server.name]).one("rbln_preflight : Plan", server.name).data
     assert [
         item["detail"] for item in plan["cautions"] if item["code"] == "reboot_not_pending" and other in item["detail"]
     ], plan["cautions"]

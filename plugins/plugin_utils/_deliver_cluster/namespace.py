@@ -23,6 +23,7 @@ from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR, applied_fields
 from .._objects.parts import POLICY_LABEL as POLICY
+from .ours import owners
 from .settled import settled_notes
 
 CREATED = LABEL_PREFIX + "namespace-created"
@@ -244,21 +245,27 @@ def apply_namespace(cluster: Cluster, item: Data, live: Data | None, dry_run: bo
 
 
 def remove_namespace(
-    cluster: Cluster, live: Data, end: float, clock: t.Callable[[], float], notes: list[str]
+    cluster: Cluster,
+    live: Data,
+    end: float,
+    clock: t.Callable[[], float],
+    notes: list[str],
+    going: t.Sequence[Data] | None = None,
 ) -> list[Change]:
     """Delete a namespace that we created and that is empty, else give it back; `notes` tells why it stays.
 
-    `end` is the time to give up by `clock`.
+    `end` is the time to give up by `clock`. With `going`, the objects that a real run would have deleted before, the
+    answer is what would happen, and nothing is written.
     """
-    name = live["metadata"]["name"]
+    name, dry_run = live["metadata"]["name"], going is not None
     annotations = live["metadata"].get("annotations") or {}
     if annotations.get(CREATED) != "true":
-        return _restore_namespace(cluster, live, annotations.get(BEFORE))
+        return _restore_namespace(cluster, live, annotations.get(BEFORE), dry_run)
     prefix = str((live["metadata"].get("labels") or {}).get(POLICY) or "")
     found = [item for api_version, kind in FOREIGN_KINDS for item in list_served(cluster, api_version, kind, name)]
-    others = made_by_people(found, prefix)
+    others = made_by_people(_without(found, going or ()), prefix)
     if others:
-        _patch_namespace(cluster, name, {"labels": {POLICY: None}})
+        _patch_namespace(cluster, name, {"labels": {POLICY: None}}, dry_run)
         held = sorted(object_label(item) for item in others)
         more = " and %d more" % (len(held) - 10) if len(held) > 10 else ""
         notes.append(
@@ -266,8 +273,8 @@ def remove_namespace(
             "Next: Delete it by hand when nothing in it is needed."
         )
         return [{**_record(name, "kept"), "after": {"holds": held[:10]}}]
-    cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), False)
-    while (left := cluster.get("v1", "Namespace", name)) is not None:
+    cluster.delete(dict(live, apiVersion="v1", kind="Namespace"), dry_run)
+    while not dry_run and (left := cluster.get("v1", "Namespace", name)) is not None:
         if clock() > end:
             conditions = (left.get("status") or {}).get("conditions") or []
             texts = [item["message"] for item in conditions if item.get("status") == "True" and item.get("message")]
@@ -284,7 +291,14 @@ def _record(name: str, action: str, before: Data | None = None, after: Data | No
     return change({"kind": "Namespace", "metadata": {"name": name}}, action, before, after)
 
 
-def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list[Change]:
+def _without(items: t.Sequence[Data], going: t.Sequence[Data]) -> list[Data]:
+    """`items` without objects that are going, and without the pods of these."""
+    names = {(item["kind"], item["metadata"]["name"]) for item in going}
+    uids = {item["metadata"].get("uid") for item in going} - {None}
+    return [item for item in items if (item["kind"], item["metadata"]["name"]) not in names and not owners(item) & uids]
+
+
+def _restore_namespace(cluster: Cluster, live: Data, before: str | None, dry_run: bool) -> list[Change]:
     """Remove our labels from a namespace that we did not create, and restore its former Pod Security labels."""
     try:
         labels: Data = {key: value for key, value in json.loads(before or "{}").items() if key.startswith(POD_SECURITY)}
@@ -299,13 +313,13 @@ def _restore_namespace(cluster: Cluster, live: Data, before: str | None) -> list
     annotations: Data = dict.fromkeys([BEFORE, *sorted(_owned_annotations(live))])
     if not labels and len(annotations) == 1:
         return []
-    after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": annotations})
+    after = _patch_namespace(cluster, live["metadata"]["name"], {"labels": labels, "annotations": annotations}, dry_run)
     return [_record(live["metadata"]["name"], "changed", live, after)]
 
 
-def _patch_namespace(cluster: Cluster, name: str, meta: Data) -> Data:
+def _patch_namespace(cluster: Cluster, name: str, meta: Data, dry_run: bool) -> Data:
     path = cluster.path("v1", "Namespace", "", name)
-    query = {"fieldManager": "rebellions-npu-restore"}
+    query = {"fieldManager": "rebellions-npu-restore", **({"dryRun": "All"} if dry_run else {})}
     return cluster.request(
         "PATCH", path, "Restore namespace " + name, query, {"metadata": meta}, "application/merge-patch+json"
     )[1]

@@ -61,6 +61,8 @@ def remove_objects(
     found = _find(cluster, inputs, kinds, namespace is not None)
     if dry_run:
         _try_removal(cluster, found, at_last, changes)
+        if namespace:
+            changes += remove_namespace(cluster, namespace, 0, clock, [] if notes is None else notes, found.mine)
         return changes
     end = clock() + inputs["wait_timeout"]
     watched = [*kinds, *([("v1", "Pod")] if namespace else [])]

@@ -20,6 +20,8 @@ PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     SERIAL: {"type": "list", "elements": "raw"},
     INPUT + "failure_budget": {"type": "int"},
     INPUT + "airgap": {"type": "bool"},
+    INPUT + "plan_exit": {"type": "bool"},
+    INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
 }
 EXAMPLE = """
 npu_nodes:

@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .driver import plan_driver
 from .guard import AFTER_DRIVER, BEFORE_DRIVER, ON_IMAGE
-from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Draft, ours
+from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Data, Draft, ours
 from .toolkit import plan_toolkit
 
 SCHEMA = 1
@@ -89,6 +89,14 @@ def _preflight(draft: Draft, case: Case) -> bool:
     return True
 
 
+def _unpassed(observed: Data) -> str:
+    """Which checks keep the ready files away: those that do not hold, and those that could not be judged."""
+    failed, unknown = ", ".join(observed.get("failed") or ()), ", ".join(observed.get("unknown") or ())
+    parts = [f"These checks do not hold: {failed}."] if failed else []
+    parts += [f"These checks could not be judged: {unknown}."] if unknown else []
+    return " ".join(parts) or "A check has not passed."
+
+
 def _validator(draft: Draft, case: Case) -> None:
     if not case.needs_driver or case.driver_to_come:
         return
@@ -96,7 +104,7 @@ def _validator(draft: Draft, case: Case) -> None:
     if draft.steps:
         reason = "The host changes in this run."
     elif not passed:
-        reason = "A check has not passed."
+        reason = _unpassed(case.observed)
     else:
         reason = "The ready files do not fit what was observed."
     if draft.steps or not markers["current"] or not passed:

@@ -168,7 +168,7 @@ def _proxies(draft: Draft, case: Case) -> None:
             draft.step(
                 id=f"toolkit.proxies.{runtime['name']}",
                 role=TOOLKIT_ROLE,
-                component=_label(runtime),
+                component=_component(runtime),
                 now="other proxies",
                 wanted="the wanted proxies",
                 reason="The unit has other proxies or exceptions.",
@@ -178,6 +178,12 @@ def _proxies(draft: Draft, case: Case) -> None:
 
 def _label(runtime: Data) -> str:
     return f"{runtime['name']} ({runtime['version'] or 'version unknown'})"
+
+
+def _component(runtime: Data) -> str:
+    """The runtime as a step names it: with the distribution whose unit runs it, which restarts as a whole."""
+    flavor = runtime["flavor"]
+    return _label({**runtime, "name": f"{runtime['name']} of {flavor}"}) if flavor in ONE_UNIT else _label(runtime)
 
 
 def _may_restart(draft: Draft, case: Case, runtime: Data, why: str) -> bool:
@@ -224,7 +230,7 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
         draft.step(
             id=f"toolkit.runtime.{runtime['name']}",
             role=TOOLKIT_ROLE,
-            component=name,
+            component=_component(runtime),
             now=f"CDI {runtime['cdi']['state']}",
             wanted="CDI on",
             reason=why + ".",
@@ -235,7 +241,7 @@ def _runtime(draft: Draft, case: Case, runtime: Data) -> None:
         draft.step(
             id=f"toolkit.restart.{runtime['name']}",
             role=TOOLKIT_ROLE,
-            component=name,
+            component=_component(runtime),
             now="running with an older configuration",
             wanted="restarted",
             reason="The file is right and the process is older than the file.",

@@ -340,6 +340,7 @@ def test_a_cluster_that_only_the_environment_names_is_told(
     monkeypatch.setattr(action, "_templar", SimpleNamespace(template=lambda value: value), raising=False)
     monkeypatch.setattr(action, "_task", SimpleNamespace(_uuid="", _parent=None), raising=False)
     monkeypatch.setattr(action, "_run_id", lambda: "", raising=False)
+    action._dry_run = False
     found = action._member({}, {"inventory_hostname": "a", **variables})
     assert found.get("warnings") == expected and bool(found["member"]["cluster"]) is given["enabled"]
 

@@ -311,3 +311,54 @@ def test_what_a_cluster_does_not_serve_is_refused_before_anything_is_written() -
             store, member("n1"), device_plugin={"enabled": False}, dra_driver={"enabled": True, "image": {"tag": "1"}}
         ).present()
     assert store.writes == []
+
+
+WITHOUT_PLUGIN = {"device_plugin": {"enabled": False}}
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "from nothing": (None, {}),
+    "nothing": ({}, {}),
+    "image": ({}, {"registry": "other.local"}),
+    "labels of objects": ({}, {"labels": {"team": "npu"}}),
+    "a component less": ({}, WITHOUT_PLUGIN),
+    "a component more": (WITHOUT_PLUGIN, {}),
+    "removal": ({}, {"state": "absent"}),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_check_mode_foretells_each_object_and_label_of_a_change(case: str) -> None:
+    before, after = CHANGES[case]
+    store = Owner(node("n1"))
+    if before is not None:
+        work(store, member("n1", {LABEL: "true", "gate": "false"}), **before).present()
+    store.writes.clear()
+    act = "absent" if after.get("state") == "absent" else "present"
+    ready = member("n1", {LABEL: "true", "gate": "true"})
+    told = getattr(work(store, ready, dry_run=True, **after), act)()
+    assert store.writes == []
+    real = getattr(work(store, ready, **after), act)()
+    assert told["changed"] is real["changed"] is True
+    assert told["objects"] == real["objects"] and "failed" not in real
+    assert told["nodes"] == real["nodes"] and real["nodes"]["n1"]["changed"]
+    headers = [[(one["before_header"], one["after_header"]) for one in run["diff"]] for run in (told, real)]
+    assert sorted(headers[0]) == sorted(headers[1])
+    if before is not None:
+        assert {one["after_header"]: one for one in told["diff"]} == {one["after_header"]: one for one in real["diff"]}
+    again = getattr(work(store, ready, dry_run=True, **after), act)()
+    assert (again["changed"], again["diff"]) == (False, [])
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_check_mode_foretells_what_becomes_of_the_namespace(created: bool) -> None:
+    store = Owner(node("n1")) if created else Owner(node("n1"), namespace("rbln-system"))
+    work(store, member("n1")).present()
+    stranger = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs", "namespace": "rbln-system"}}
+    if not created:
+        store.apply(stranger, False, False)
+    label = "Namespace rbln-system"
+    told = work(store, member("n1"), dry_run=True).absent()["objects"][label]
+    assert told == work(store, member("n1")).absent()["objects"][label] == ("deleted" if created else "changed")
+
+
+def namespace(name: str) -> Data:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {}}}

@@ -476,6 +476,10 @@ def test_w02_a_host_whose_checks_fail_is_proven_again_although_no_file_would_cha
     found = draw({}, o=observed(passed=False, markers={"current": True, "present": []}))
     assert ids(found) == ["validator.markers"]
     assert found["steps"][0]["reason"] == "A check has not passed."
+    looked = observed(passed=False, failed=["a"], unknown=["b"], markers={"current": True, "present": []})
+    assert draw({}, o=looked)["steps"][0]["reason"] == (
+        "These checks do not hold: a. These checks could not be judged: b."
+    )
 
 
 def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:

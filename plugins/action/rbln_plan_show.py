@@ -1,0 +1,134 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_plan_show: what the hosts of the play have registered in, one screen out."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible import constants
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import (
+    CHANGE,
+    DISRUPT,
+    GOOD,
+    STOP,
+    TITLE,
+    WARN,
+    ClusterPlan,
+    HostPlan,
+    document,
+    pending,
+    screen,
+    totals,
+)
+
+Result = dict[str, t.Any]
+PLAN, FAILURE = "rbln_preflight_plan", "rbln_failure"
+MEMBER, CHOSEN, APPLIED = "__rbln_operands_member", "__rbln_operands_clusters", "__rbln_operands_applied"
+JUDGED = "rbln_operands_result"
+REBOOT = "rbln_driver_reboot"
+MORE = " See them with --limit, or all of it with rbln_plan_format: json."
+COLOURS = {
+    TITLE: "COLOR_HIGHLIGHT",
+    CHANGE: "COLOR_CHANGED",
+    DISRUPT: "COLOR_CHANGED",
+    STOP: "COLOR_ERROR",
+    WARN: "COLOR_WARN",
+    GOOD: "COLOR_OK",
+}
+
+
+class ActionModule(Answering):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        variables = task_vars or {}
+        result: Result = super().run(tmp, variables)
+        _validation, args = self.validate_argument_spec(
+            argument_spec={
+                "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
+                "quiet": {"type": "bool", "default": False},
+            }
+        )
+        told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
+        plans, clusters = [_host_plan(host, said) for host, said in told.items()], _clusters(told)
+        counted = totals(plans, clusters)
+        result.update(changed=False, totals=counted, pending=pending(counted))
+        if args["format"] == "json":
+            # The callback shows it in its own form, as it shows the result of debug.
+            result.update(plan=clean_all(document(plans, clusters)), _ansible_verbose_always=True)
+            return result
+        lines = [(clean(text), style) for text, style in screen(plans, clusters, MORE)]
+        result["msg"] = [text for text, _style in lines]
+        if result["pending"] or counted["stopped"] or not args["quiet"]:
+            self._show((text, _colour(style)) for text, style in lines)
+        return result
+
+
+def _colour(style: str) -> str | None:
+    return getattr(constants, COLOURS[style]) if style in COLOURS else None
+
+
+def _registered(variables: Result, host: str) -> Result:
+    """What the tasks of this run have registered of a host; a fact of such a name is no record."""
+    # Untemplated: records hold text of hosts.
+    found = variables["hostvars"].raw_get(host)
+    facts = found.get("ansible_facts") or {}
+    names = (PLAN, FAILURE, MEMBER, CHOSEN, APPLIED, JUDGED)
+    records = {name: found[name] for name in names if isinstance(found.get(name), dict) and name not in facts}
+    return records
+
+
+def _host_plan(host: str, said: Result) -> HostPlan:
+    plan = said.get(PLAN) or {}
+    if "steps" not in plan or (plan.get("failed") and not plan.get("stops")):
+        text = plan.get("msg") if plan.get("failed") else ""
+        return HostPlan(host, error=str(text or "The host was not planned. Next: read its error above."))
+    reboot = str((plan.get("wanted") or {}).get(REBOOT) or "never")
+    stops = list(plan["stops"])
+    if said.get(FAILURE):
+        # Check mode of site.yml: a part that a plan does not foresee failed.
+        failure = said[FAILURE]
+        stops.append({"code": str(failure.get("task")), "detail": str(failure.get("msg")), "next_step": ""})
+    return HostPlan(host, plan["steps"], stops, plan["cautions"], reboot)
+
+
+def _clusters(told: t.Mapping[str, Result]) -> list[ClusterPlan]:
+    """The clusters of the hosts, by what the host that acts for each has registered."""
+    # Clusters whose kubeconfigs are content have one name, and differ in their mark.
+    members: dict[tuple[str, t.Any], dict[str, Result]] = {}
+    lost: dict[str, Result] = {}
+    for host, said in told.items():
+        member = (said.get(MEMBER) or {}).get("member") or {}
+        if member.get("cluster"):
+            members.setdefault((str(member["cluster"]), member.get("mark")), {})[host] = said
+        elif (said.get(MEMBER) or {}).get("failed"):
+            lost[host] = said
+    names: list[str] = []
+    found = []
+    for (name, _mark), hosts in members.items():
+        names.append(name)
+        number = names.count(name)
+        found.append(_cluster(f"{name} ({number})" if number > 1 else name, hosts))
+    return [*found, _cluster("that is not known", lost)] if lost else found
+
+
+def _cluster(name: str, hosts: t.Mapping[str, Result]) -> ClusterPlan:
+    works = [said[APPLIED] for said in hosts.values() if said.get(APPLIED) and not said[APPLIED].get("skipped")]
+    work = works[0] if works else {}
+    errors = {host: error for host, error in ((host, _error(said)) for host, said in hosts.items()) if error}
+    nodes = {host: record for host, record in (work.get("nodes") or {}).items() if isinstance(record, dict)}
+    return ClusterPlan(name, work.get("objects") or {}, nodes, errors, work.get("warnings") or [])
+
+
+def _error(said: Result) -> str:
+    """Why the cluster part of a host failed; empty when it has not."""
+    failed = next((said[name] for name in (MEMBER, CHOSEN, JUDGED) if (said.get(name) or {}).get("failed")), None)
+    if failed is None:
+        return ""
+    return str((failed.get("result") or {}).get("error") or failed.get("msg"))
