@@ -74,7 +74,8 @@ def findings(one: HostState) -> list[Finding]:
 def _of_check(check: Data) -> list[Finding]:
     if check["ok"] or check["severity"] == "info":
         return []
-    word = "unknown" if check["ok"] is None else "FAILED" if check["severity"] == "error" else "warning"
+    # What does not stand in the way when it is false does not either when it is not known.
+    word = "warning" if check["severity"] != "error" else "unknown" if check["ok"] is None else "FAILED"
     text = "%s/%s: %s" % (check["scope"], check["name"], line(check["detail"], DETAIL).rstrip("."))
     step = line(check["next_step"] or "", STEP)
     return [Finding(word, "%s.%s" % (text, " Next: " + step if step else ""))]

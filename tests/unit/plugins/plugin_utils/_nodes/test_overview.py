@@ -147,7 +147,8 @@ def test_a_node_in_order_or_without_a_known_number_is_no_finding(node: Data) -> 
 
 def test_unknown_is_not_ok_and_a_warning_is() -> None:
     assert state_of(host(checks=[check("a", None)])) == "unknown"
-    assert state_of(host(checks=[check("a", False, "warning")])) == "ok"
+    assert state_of(host(checks=[check("a", False, "warning"), check("b", None, "warning")])) == "ok"
+    assert [one.word for one in findings(host(checks=[check("b", None, "warning")]))] == ["warning"]
     assert state_of(host(checks=[check("a", False), check("b", None)])) == "failed"
     assert state_of(HostState("npu9", error="unreachable")) == "not seen"
 
