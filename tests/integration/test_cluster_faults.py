@@ -443,7 +443,8 @@ def plugin_pods(site: Site) -> dict[str, tuple[str, str]]:
 
 def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(site: Site) -> None:
     """The real controller replaces one pod, and puts the former one in its place; the other nodes see nothing."""
-    bad: Data = {"device_plugin": {"image": {"tag": NO_IMAGE}}, "wait": True, "rollback": True}
+    plugin = {"image": {"tag": NO_IMAGE}, "env": {"LOG": "debug"}}
+    bad: Data = {"device_plugin": plugin, "wait": True, "rollback": True}
     with kubelets(site):
         # Without the input nothing was noted: what runs well is good.
         assert site.act("run", wait=True, wait_timeout=40)["waited"]["ok"]

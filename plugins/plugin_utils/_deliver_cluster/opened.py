@@ -39,6 +39,8 @@ def rights_of(inputs: Inputs, capabilities: Capabilities) -> list[Right]:
     if inputs["node_labels"]:
         wanted += rights_for([("v1", "Node")], ["patch"], namespace)
     wanted += rights_for([("coordination.k8s.io/v1", "Lease")], ["get", "create", "update"], namespace)
+    if inputs["rollback"]:
+        wanted += rights_for([("v1", "Pod")], ["list", "delete"], namespace)
     made = build(Context(inputs, capabilities))
     kinds = [(item["apiVersion"], item["kind"]) for item in made if item["kind"] != "Namespace"]
     return wanted + rights_for(kinds, ["list", "create", "patch"], namespace)

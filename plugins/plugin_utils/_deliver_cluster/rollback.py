@@ -1,15 +1,15 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A new image is tried on one node first; when its pod does not become ready there, the last good image is put back.
+"""A new image is tried on one node first; when its pod does not become ready there, the last good one is put back.
 
-Good and refused images are annotations of the DaemonSet itself: whoever can write them could set its image as well.
-They have a field manager of their own, so an apply leaves them alone.
+What was good is the whole pod template: the new arguments of a new image never meet the old one. It is an annotation of
+the DaemonSet itself, as refused images are: whoever can write them could set the template as well. They have a field
+manager of their own, so an apply leaves them alone.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import time
@@ -29,7 +29,7 @@ from .._objects.names import OPERANDS
 from .._objects.parts import NPU_KEY, SELECTOR
 from .._text.line import line
 
-GOOD, REFUSED = NPU_KEY + ".good-images", NPU_KEY + ".refused-images"
+GOOD, REFUSED = NPU_KEY + ".good-template", NPU_KEY + ".refused-images"
 WRITER = "rebellions-npu-rollback"
 ON_DELETE = {"type": "OnDelete"}
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")
@@ -39,10 +39,10 @@ Images = dict[str, str]
 
 @dataclass
 class _Trial:
-    """A DaemonSet with new images: as it is wanted, and the images that were good."""
+    """A DaemonSet with new images: as it is wanted, and the pod template that was good."""
 
     item: Data
-    good: Images
+    good: Data
 
 
 class Rollback:
@@ -79,10 +79,10 @@ class Rollback:
     def _prepared(self, item: Data, live: Data | None) -> Data:
         if live is None or _by_hand(item):
             return item
-        good = self._good(item, live)
-        if not good or good == images_of(item):
-            return item
+        good = self._good(live)
         back, name = put_back(item, good), item["metadata"]["name"]
+        if not good or images_of(back) == images_of(item):
+            return item
         refused = _noted(live, REFUSED)
         if refused.get("images") == images_of(item) and not self._inputs["rollback_retry"]:
             reason = line(refused.get("reason") or "", _MOST_REASON)
@@ -99,17 +99,15 @@ class Rollback:
         self._trials[name] = _Trial(item, good)
         return {**item, "spec": {**item["spec"], "updateStrategy": dict(ON_DELETE)}}
 
-    def _good(self, item: Data, live: Data) -> Images:
-        """The images to put back, by container: the last that were ready, else those that run. Empty for none."""
-        known = _images(_noted(live, GOOD))
+    def _good(self, live: Data) -> Data:
+        """The pod template to put back: the last that was ready, else the one that runs well. Empty for none."""
+        good = _template(_noted(live, GOOD))
         status = live.get("status") or {}
         desired = int(status.get("desiredNumberScheduled") or 0)
-        if not known and is_observed(live) and desired and status.get("updatedNumberScheduled") == desired:
-            known = images_of(live) if int(status.get("numberReady") or 0) else {}
-        good = {**images_of(item), **{name: image for name, image in known.items() if name in images_of(item)}}
-        if self._inputs["require_digest"] and not all("@" in image for image in good.values()):
-            return {}
-        return good if known else {}
+        if not good and is_observed(live) and desired and status.get("updatedNumberScheduled") == desired:
+            good = live["spec"]["template"] if int(status.get("numberReady") or 0) else {}
+        images = images_of(put_back({"spec": {}}, good)).values()
+        return {} if self._inputs["require_digest"] and not all("@" in image for image in images) else good
 
     def try_out(self, objects: t.Sequence[Data], failures: t.Mapping[str, str]) -> list[Data] | None:
         """The objects to apply at last, None where the first ones stay.
@@ -216,7 +214,7 @@ class Rollback:
         )
 
     def remember(self, objects: t.Sequence[Data], waited: Waited) -> bool:
-        """Note the images of each DaemonSet that is ready everywhere in this run; whether anything was written."""
+        """Note the template of each DaemonSet that is ready everywhere in this run; whether anything was written."""
         if not self._on():
             return False
         done = {one["name"] for one in waited["daemonsets"] if one["done"] and one["ready"]}
@@ -225,8 +223,9 @@ class Rollback:
             ready = waited["components"].get(component_of(item), {"state": ""})["state"] == READY
             if live is None or _by_hand(item) or not ready or item["metadata"]["name"] not in done:
                 continue
-            if _noted(live, GOOD) != images_of(item):
-                self._note(item, {GOOD: images_of(item), REFUSED: None})
+            template = json.loads(json.dumps(item["spec"]["template"]))
+            if _noted(live, GOOD) != template:
+                self._note(item, {GOOD: template, REFUSED: None})
                 changed = True
         return changed
 
@@ -252,12 +251,9 @@ def images_of(item: Data) -> Images:
     return {one["name"]: one["image"] for one in containers(item)}
 
 
-def put_back(item: Data, images: t.Mapping[str, str]) -> Data:
-    """A DaemonSet with other images in its containers."""
-    back = copy.deepcopy(item)
-    for one in containers(back):
-        one["image"] = images.get(one["name"], one["image"])
-    return back
+def put_back(item: Data, template: Data) -> Data:
+    """A DaemonSet with another pod template."""
+    return {**item, "spec": {**item["spec"], "template": template}}
 
 
 def _by_hand(item: Data) -> bool:
@@ -280,10 +276,13 @@ def _noted(live: Data, key: str) -> Data:
     return found if isinstance(found, dict) else {}
 
 
-def _images(found: Data) -> Images:
-    """The images of an annotation; none when one of them is not an image."""
-    fits = all(isinstance(image, str) and _IMAGE.match(image) for image in found.values())
-    return t.cast(Images, found) if fits else {}
+def _template(found: Data) -> Data:
+    """The pod template of an annotation; empty when its containers and images are none."""
+    try:
+        images = list(images_of(put_back({"spec": {}}, found)).values())
+    except (AttributeError, KeyError, TypeError):
+        return {}
+    return found if images and all(isinstance(one, str) and _IMAGE.match(one) for one in images) else {}
 
 
 def _other(node: str) -> NodeRecord:

@@ -57,6 +57,12 @@ def test_an_account_with_all_rights_passes_and_is_asked_little() -> None:
     assert sorted(server.asked) == ["list nodes", "patch nodes"]
 
 
+def test_only_a_run_that_may_roll_back_needs_to_delete_pods() -> None:
+    opened(Server(denied="delete pods"))
+    with pytest.raises(NpuError, match="lacks rights: delete pods in rbln-system"):
+        opened(Server(denied="delete pods"), rollback=True)
+
+
 @pytest.mark.parametrize(
     "denied, told",
     [

@@ -167,6 +167,12 @@ def run(kube: Kube, dry_run: bool = False, stop: bool = False, **given: Any) -> 
     return [problem["text"] for problem in [*rollback.problems, *waited["problems"]]]
 
 
+def good(kube: Kube) -> str:
+    """The image of the template that is noted as good."""
+    image: str = kube.noted(PLUGIN, GOOD)["spec"]["containers"][0]["image"]
+    return image
+
+
 def installed(*broken: str) -> Kube:
     kube = Kube(*broken)
     assert run(kube, **plugin("v1")) == []
@@ -176,10 +182,10 @@ def installed(*broken: str) -> Kube:
 
 def test_a_good_image_goes_to_one_node_and_then_to_all_and_is_the_next_good_one() -> None:
     kube = installed()
-    assert kube.noted(PLUGIN, GOOD)["device-plugin"].endswith(":v1")
+    assert good(kube).endswith(":v1")
     assert run(kube, **plugin("v2")) == []
     assert [one for one in kube.made if one[0] == PLUGIN] == [(PLUGIN, node, "v2") for node in NODES]
-    assert kube.noted(PLUGIN, GOOD)["device-plugin"].endswith(":v2") and kube.noted(PLUGIN, REFUSED) is None
+    assert good(kube).endswith(":v2") and kube.noted(PLUGIN, REFUSED) is None
     strategy = kube.items[("DaemonSet", "rbln-system", PLUGIN)]["spec"]["updateStrategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}
     assert (run(kube, **plugin("v2")), kube.writes) == ([], [])
@@ -192,7 +198,16 @@ def test_a_bad_image_reaches_one_node_and_the_good_one_is_put_back() -> None:
     assert "on node n1" in text and "no such image" in text and ":v1 runs again." in text
     assert text.count("Next: ") == 1 and "rbln_operands_rollback_retry: true" in text
     assert kube.made == [(PLUGIN, "n1", "bad"), (PLUGIN, "n1", "v1")]
-    assert kube.noted(PLUGIN, GOOD)["device-plugin"].endswith(":v1")
+    assert good(kube).endswith(":v1")
+
+
+def test_what_came_with_a_bad_image_goes_back_with_it() -> None:
+    """Else the old image would run everywhere with the new arguments, which nobody has tried."""
+    kube = installed("bad")
+    (text,) = run(kube, **plugin("bad", args=["--new"], env={"LOG": "debug"}))
+    assert text.startswith("rolled back: ") and kube.made == [(PLUGIN, "n1", "bad"), (PLUGIN, "n1", "v1")]
+    run(kube, **plugin("bad", args=["--new"], env={"LOG": "debug"}))
+    assert len(kube.made) == 2 and "--new" not in json.dumps(kube.sets())
 
 
 def test_a_refused_image_is_not_tried_again_unless_asked_for() -> None:
@@ -267,7 +282,14 @@ def test_nothing_is_tried_where_nothing_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    "note", ["{", "[]", '{"device-plugin": 7}', '{"device-plugin": "a b"}', '{"device-plugin": "' + "x" * 600 + '"}']
+    "note",
+    [
+        "{",
+        "[]",
+        '{"spec": 7}',
+        '{"spec": {"containers": [7]}}',
+        '{"spec": {"containers": [{"name": "a", "image": "a b"}]}}',
+    ],
 )
 def test_a_note_that_names_no_images_counts_as_none(note: str) -> None:
     kube = installed("bad")
@@ -283,7 +305,7 @@ def test_an_image_without_a_digest_is_not_put_back_where_each_must_have_one() ->
     given = {"require_digest": True, "helper_image": digest, "device_plugin": {"image": digest}}
     assert run(kube, **given) == []
     assert "OnDelete" not in json.dumps(kube.items[("DaemonSet", "rbln-system", PLUGIN)]["spec"]["updateStrategy"])
-    assert all("@" in image for image in kube.noted(PLUGIN, GOOD).values())
+    assert "@" in good(kube)
 
 
 def test_what_is_replaced_by_hand_is_left_out() -> None:
