@@ -52,7 +52,6 @@ class ActionModule(Answering):
         _validation, args = self.validate_argument_spec(
             argument_spec={
                 "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
-                "quiet": {"type": "bool", "default": False},
             }
         )
         told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
@@ -65,8 +64,7 @@ class ActionModule(Answering):
             return result
         lines = [(clean(text), style) for text, style in screen(plans, clusters, MORE)]
         result["msg"] = [text for text, _style in lines]
-        if result["pending"] or counted["stopped"] or not args["quiet"]:
-            self._show((text, _colour(style)) for text, style in lines)
+        self._show((text, _colour(style)) for text, style in lines)
         return result
 
 

@@ -13,8 +13,8 @@ description:
   - Shows what the hosts of the play have registered as C(rbln_preflight_plan), and what a dry run of the role
     P(rebellions.npu.rbln_operands#role) has said of their clusters. Equal plans are shown once, with totals at the end.
   - The screen is written to stdout only where people read it, that is with the callback
-    P(ansible.builtin.default#callback) or one made of it. The result has the same lines. Colours follow the settings of
-    Ansible, such as E(ANSIBLE_NOCOLOR).
+    P(ansible.builtin.default#callback) or one made of it, else to stderr. The result has the same lines. Colours follow
+    the settings of Ansible, such as E(ANSIBLE_NOCOLOR).
   - Runs on the controller, contacts no host and changes nothing. Use it with C(run_once).
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -24,10 +24,6 @@ options:
     type: str
     choices: [text, json]
     default: text
-  quiet:
-    description: Write nothing to stdout when nothing is to be changed and no host is stopped.
-    type: bool
-    default: false
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.reads

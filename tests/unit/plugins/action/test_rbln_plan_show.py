@@ -22,7 +22,7 @@ BOOK = """
     - ansible.builtin.set_fact:
         rbln_preflight_plan: {steps: [], stops: [], cautions: []}
     - name: Show the plan
-      rebellions.npu.rbln_plan_show: {format: "{{ form | default('text') }}", quiet: "{{ quiet | default(false) }}"}
+      rebellions.npu.rbln_plan_show: {format: "{{ form | default('text') }}"}
       run_once: true
 """
 TITLE = "Plan for 2 hosts"
@@ -62,10 +62,6 @@ def test_json_when_it_is_asked_for_is_a_result_and_no_screen(tmp_path: Path) -> 
     assert TITLE not in out
     told = json.loads(out.partition("ok: [n1] => ")[2].partition("\n\n")[0])
     assert sorted(told["plan"]["hosts"]) == ["n1", "n2"] and told["plan"]["totals"]["unchanged"] == 2
-
-
-def test_a_run_that_changes_nothing_can_be_quiet(tmp_path: Path) -> None:
-    assert TITLE not in show(tmp_path, "-e", "quiet=true")
 
 
 class HostVars(dict[str, t.Any]):
