@@ -190,8 +190,8 @@ def test_a_project_of_ones_own(newcomer: Newcomer, bare: Hosts) -> None:
     assert pip == "pip install -r requirements.txt"
     # It asks for nothing that the quickstart has not installed.
     newcomer.run(pip + " --no-index", folder)
-    # The project's own ansible.cfg says where collections are; the one for the lab's connection is beside.
-    newcomer.run(galaxy + " --offline", folder)
+    # Somebody else's home: there the collection is not installed yet. The one of the lab's connection is beside.
+    newcomer.run(galaxy + " --offline", folder, HOME=str(folder), ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS))
     assert (folder / "collections/ansible_collections/rebellions/npu/MANIFEST.json").is_file()
     paths = "%s:%s" % (folder / "collections", COLLECTIONS)
     for line in (plan, site):
