@@ -23,6 +23,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.integration._play import ONCE
 from tests.lab import LabError
 from tests.tools.packages import advice, missing
 
@@ -67,6 +68,7 @@ def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES
     executions = hosts.executions(lambda: ours(hosts, names, "ansible.posix.jsonl"))
     events = read_events(FOLDER / "ours.log")
     tasks = Counter(event.host for event in events)
+    once = Counter(event.host for event in events if event.task.endswith(ONCE))
     changed = [event for event in events if event.state not in ("ok", "skipped")]
     report.gate(
         sorted(tasks) == sorted(names) and not changed,
@@ -77,7 +79,8 @@ def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES
         1 <= min(executions[name] for name in names) and most <= EXECUTIONS_LIMIT,
         "executions a host: %d (limit %d)" % (most, EXECUTIONS_LIMIT),
     )
-    here = [tasks[name] - executions[name] for name in names]
+    report.gate(sorted(once.values()) == [len(ONCE)], "tasks once a run: %d" % sum(once.values()))
+    here = [tasks[name] - once[name] - executions[name] for name in names]
     report.gate(
         0 < max(here) <= TASKS_LIMIT,
         "tasks a host on the controller or skipped: %d (limit %d)" % (max(here), TASKS_LIMIT),

@@ -27,6 +27,8 @@ NAMESPACE_OF_TESTS = "rbln-it"
 # the same cluster.
 NODE_LABEL = "npu-lab/integration"
 RESOURCE = "rebellions.ai/npu"
+# Tasks of site.yml that one host does for all.
+ONCE = ("Judge the inputs of all hosts", "Open what is on the controller")
 
 Data = dict[str, t.Any]
 
