@@ -89,7 +89,7 @@ totals:
     create:
       description: Objects of clusters to create.
       type: int
-    update:
+    modify:
       description: Objects of clusters to change.
       type: int
     remove:
@@ -101,7 +101,7 @@ totals:
     refused:
       description: Clusters that refuse a change, or fail a host.
       type: int
-  sample: {hosts: 3, change: 3, unchanged: 0, stopped: 0, unplanned: 0, clusters: 1, create: 12, update: 0, remove: 0,
+  sample: {hosts: 3, change: 3, unchanged: 0, stopped: 0, unplanned: 0, clusters: 1, create: 12, modify: 0, remove: 0,
            label: 3, refused: 0}
 plan:
   description: The plan of each host and cluster by its name.

@@ -231,13 +231,6 @@ TAGS = {
 }
 
 
-TAGS = {
-    "driver": "Driver",
-    "toolkit": "Container toolkit",
-    "validate": "Validation",
-}
-
-
 @pytest.mark.parametrize("tag, steps", sorted(TAGS.items()))
 def test_a_tag_alone_on_finished_hosts(nodes: Hosts, tag: str, steps: str) -> None:
     nodes.done()

@@ -200,7 +200,7 @@ def main() -> int:
     make("demo-down")
     before = read_json(STATE / "machine-before.json", None) or _machine.snapshot()
     for name, loaded in [("make demo", False)] + ([] if SAMPLE else [("make demo on busy processors", True)]):
-        with proof.part(name) as part, busy() if loaded else contextlib.nullcontext():
+        with busy() if loaded else contextlib.nullcontext(), proof.part(name) as part:
             up(part, vm, timed=not loaded and not SAMPLE)
             if not vm and not SAMPLE:
                 part.bad("the virtual machine", "; ".join(_needs.vm_obstacles()))

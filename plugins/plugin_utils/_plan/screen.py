@@ -106,7 +106,7 @@ def totals(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan]) -> To
         "unplanned": sum(1 for plan in plans if plan.error),
         "clusters": len(clusters),
         "create": actions["created"],
-        "update": actions["changed"],
+        "modify": actions["changed"],
         "remove": actions["deleted"],
         "label": sum(len(cluster.relabelled) for cluster in clusters),
         "refused": sum(1 for cluster in clusters if cluster.refused),
@@ -115,7 +115,7 @@ def totals(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan]) -> To
 
 def pending(counted: Totals) -> bool:
     """Whether a run would change something."""
-    return any(counted[name] for name in ("change", "create", "update", "remove", "label"))
+    return any(counted[name] for name in ("change", "create", "modify", "remove", "label"))
 
 
 def screen(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan], more: str = "") -> list[Line]:
@@ -318,7 +318,7 @@ def _totals(counted: Totals, plans: t.Sequence[HostPlan]) -> list[Line]:
         lines.append(Line(f"Disruption: {', '.join(told) or 'none'}.", DISRUPT if told else GOOD))
     if counted["clusters"]:
         text = (
-            f"Clusters: {counted['create']} to create, {counted['update']} to change, {counted['remove']} to remove, "
+            f"Clusters: {counted['create']} to create, {counted['modify']} to change, {counted['remove']} to remove, "
             f"{count(counted['label'], 'node')} to label"
         )
         refused = f"; {count(counted['refused'], 'cluster')} refused" if counted["refused"] else ""
