@@ -237,7 +237,7 @@ def test_a_tag_alone_on_finished_hosts(nodes: Hosts, tag: str, steps: str) -> No
     run = play("site", nodes.inventory(), "--tags", tag).unchanged(BOTH)
     assert {one.host for one in run.of(steps)} == set(BOTH)
     assert not any(run.of(other) for other in set(TAGS.values()) - {steps})
-    assert [one.task for one in run.results if one.play == "4 Cluster"] == []
+    assert [one.task for one in run.results if one.play == "4 Cluster" and one.state != "skipped"] == []
 
 
 def test_the_plugin_waits_for_its_host_W01_ready_before_driver(nodes: Hosts) -> None:
