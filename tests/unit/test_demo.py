@@ -314,7 +314,9 @@ def test_packages_that_could_not_be_removed_are_removed_by_the_next_demo_down(
     monkeypatch.setattr(_demo_vm, "down", lambda: None)
     record.write_text('{"packages": {}}')
     installed.write_text('["podman"]')
-    for purge, code in ((busy, 1), (lambda _names: "podman stay, because toolbox would go with them", 1), (removed, 0)):
+    stays = "podman stay, because toolbox would go with them"
+    tries: list[tuple[t.Callable[[t.Sequence[str]], str], int]] = [(busy, 1), (lambda _names: stays, 1), (removed, 0)]
+    for purge, code in tries:
         monkeypatch.setattr(_apt, "purge", purge)
         assert demo.main(["down"]) == code
     assert capsys.readouterr().out.rstrip().endswith("nothing differs")

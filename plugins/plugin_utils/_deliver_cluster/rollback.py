@@ -24,6 +24,7 @@ from .._nodes.records import NodeRecord, Waited, WaitProblem
 from .._nodes.revisions import is_observed
 from .._nodes.verdict import is_owned, of_generation
 from .._nodes.wait import READY, Waiter
+from .._objects.compare import HASH, with_hash
 from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
 from .._objects.parts import NPU_KEY, SELECTOR
@@ -77,7 +78,7 @@ class Rollback:
         return [(item, live.get(item["metadata"]["name"]) if item["kind"] == "DaemonSet" else None) for item in objects]
 
     def _prepared(self, item: Data, live: Data | None) -> Data:
-        if live is None or _by_hand(item):
+        if live is None or _by_hand(item) or _is_applied(item, live):
             return item
         good = self._good(live)
         back, name = put_back(item, good), item["metadata"]["name"]
@@ -273,6 +274,12 @@ def put_back(item: Data, template: Data) -> Data:
 def _by_hand(item: Data) -> bool:
     """Whether people replace the pods, node by node: a driver's for one. Then nothing has to be tried first."""
     return (item["spec"].get("updateStrategy") or {}).get("type") == ON_DELETE["type"]
+
+
+def _is_applied(item: Data, live: Data) -> bool:
+    """Whether a DaemonSet was made of this very input, also where a webhook has named other images in it."""
+    made = (live["metadata"].get("annotations") or {}).get(HASH)
+    return bool(made == with_hash(item)["metadata"]["annotations"][HASH])
 
 
 def _told(item: Data, other: Data) -> str:

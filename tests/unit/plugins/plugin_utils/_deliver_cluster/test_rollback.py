@@ -273,6 +273,23 @@ def test_what_runs_well_is_put_back_and_not_an_image_noted_long_ago() -> None:
     assert ":v2 runs again." in text and kube.images(PLUGIN) == {"v2"} and good(kube).endswith(":v2")
 
 
+def test_images_that_a_webhook_names_anew_are_no_new_images() -> None:
+    kube = Kube("bad")
+
+    def mutated(item: Data) -> Data:
+        spec = json.dumps(item.get("spec")).replace("docker.io/", "mirror.example/")
+        return {**item, "spec": json.loads(spec)} if item["kind"] == "DaemonSet" else item
+
+    kube.keep = mutated
+    for _time in range(3):
+        assert run(kube, **plugin("v1")) == []
+    assert kube.writes == [] and {one[2] for one in kube.made} >= {"v1"} and len(kube.made) == len(set(kube.made))
+    (text,) = run(kube, **plugin("bad"))
+    assert "k8s-device-plugin:v1 runs again." in text and kube.images(PLUGIN) == {"v1"}
+    kube.made.clear()
+    assert run(kube, **plugin("v1")) == [] and kube.made == []
+
+
 def test_a_node_without_usable_npus_tries_the_image_too() -> None:
     kube = installed("bad")
     # Their nodes offer one NPU nevertheless, which the wait after the trial finds wrong.
