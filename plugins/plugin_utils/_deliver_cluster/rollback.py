@@ -24,13 +24,12 @@ from .._nodes.records import NodeRecord, Waited, WaitProblem
 from .._nodes.revisions import is_observed
 from .._nodes.verdict import is_owned, of_generation
 from .._nodes.wait import READY, Waiter
-from .._objects.compare import HASH, with_hash
+from .._objects.compare import GOOD, HASH, REFUSED, with_hash
 from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
-from .._objects.parts import NPU_KEY, SELECTOR
+from .._objects.parts import SELECTOR
 from .._text.line import line
 
-GOOD, REFUSED = NPU_KEY + ".good-template", NPU_KEY + ".refused-images"
 WRITER = "rebellions-npu-rollback"
 ON_DELETE = {"type": "OnDelete"}
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")

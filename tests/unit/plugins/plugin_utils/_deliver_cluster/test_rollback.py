@@ -14,13 +14,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import apply_objects
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.rollback import (
-    GOOD,
-    REFUSED,
-    Rollback,
-    images_of,
-)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.rollback import Rollback, images_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import Waiter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import GOOD, REFUSED
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
