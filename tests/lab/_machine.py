@@ -39,6 +39,8 @@ SYSCTLS: dict[str, str | None] = {
 }
 BRIDGE_MAC = "02:4e:50:55:00:01"
 RECORD = STATE / "machine-before.json"
+# The record of a lab that is down.
+LAST = STATE / "machine-before-last.json"
 _CGROUP = Path("/sys/fs/cgroup")
 
 

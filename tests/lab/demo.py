@@ -493,12 +493,13 @@ def down() -> int:
     if KIND_CONFIG.exists() and shutil.which("kind"):
         run(["kind", "delete", "cluster", "--name", KIND], 300)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    before = read_json(_machine.RECORD, None)
+    added = read_json(INSTALLED, [])
+    # Packages are left where apt was busy, or another one needed them, when everything else went.
+    before = read_json(_machine.RECORD, None) or (read_json(_machine.LAST, None) if added else None)
     if before is None:
         print("no demo is up and nothing is recorded to restore")
         return 0
     lab = Lab()
-    added = read_json(INSTALLED, [])
     _demo_vm.down()
     rest = lab.down()
     if lab.hosts():
@@ -508,7 +509,8 @@ def down() -> int:
     if added:
         headline("removing the %d packages that the demo installed" % len(added))
         stay = _apt.purge(added)
-        INSTALLED.unlink()
+        if not stay:
+            INSTALLED.unlink()
         rest = [*_machine.difference(before, _machine.snapshot()), *(["packages: %s" % stay] if stay else [])]
     headline("the machine before and after")
     after = _machine.snapshot()

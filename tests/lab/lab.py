@@ -198,7 +198,7 @@ class Lab:
                 shutil.rmtree(STATE / name, ignore_errors=True)
             for name in ("hosts.json", "inventory.yml", "env", "kubeconfig", "payload"):
                 (STATE / name).unlink(missing_ok=True)
-            _machine.RECORD.rename(_machine.RECORD.with_name("machine-before-last.json"))
+            _machine.RECORD.rename(_machine.LAST)
         return rest
 
     def status(self) -> dict[str, t.Any]:

@@ -147,6 +147,8 @@ def main() -> int:
                 touched = [line for line in difference(before, checked) if line[1:].startswith(OURS)]
                 assert touched == [], touched
                 real = play(change.book, where, "--diff").good([HOST])
+                # A change that does not take place would prove nothing.
+                assert bool(changed(real)) is (name != "nothing"), changed(real)
                 part.note = compare(hosts, told, real, before, name != "from nothing")
                 part.good()
     finally:

@@ -278,3 +278,46 @@ def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     assert (tmp_path / "log" / "demo.log").read_text().endswith(output)
     told = capsys.readouterr().out.splitlines()
     assert told and set(told) == {"first run: 0 s, Install"}, told
+
+
+def test_packages_that_could_not_be_removed_are_removed_by_the_next_demo_down(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """apt is busy at first, then another package needs them."""
+    record, installed = tmp_path / "before.json", tmp_path / "installed.json"
+    machine: dict[str, t.Any] = {"packages": {"podman": "4.3"}}
+
+    class Down:
+        def down(self) -> list[str]:
+            if record.exists():
+                record.rename(_machine.LAST)
+            return []
+
+        def hosts(self) -> list[str]:
+            return []
+
+    def busy(_names: t.Sequence[str]) -> str:
+        raise LabError("apt-get purge: Could not get lock")
+
+    def removed(_names: t.Sequence[str]) -> str:
+        machine["packages"] = {}
+        return ""
+
+    monkeypatch.setattr(_machine, "RECORD", record)
+    monkeypatch.setattr(_machine, "LAST", tmp_path / "last.json")
+    monkeypatch.setattr(_machine, "snapshot", lambda: machine)
+    monkeypatch.setattr(demo, "INSTALLED", installed)
+    for name in ("FOLDER", "KIND_CONFIG"):
+        monkeypatch.setattr(demo, name, tmp_path / name)
+    monkeypatch.setattr(_apt, "FOLDER", tmp_path / "apt")
+    monkeypatch.setattr(demo, "Lab", Down)
+    monkeypatch.setattr(_demo_vm, "down", lambda: None)
+    record.write_text('{"packages": {}}')
+    installed.write_text('["podman"]')
+    stays = "podman stay, because toolbox would go with them"
+    tries: list[tuple[t.Callable[[t.Sequence[str]], str], int]] = [(busy, 1), (lambda _names: stays, 1), (removed, 0)]
+    for purge, code in tries:
+        monkeypatch.setattr(_apt, "purge", purge)
+        assert demo.main(["down"]) == code
+    assert capsys.readouterr().out.rstrip().endswith("nothing differs")
+    assert demo.main(["down"]) == 0 and "nothing is recorded to restore" in capsys.readouterr().out

@@ -436,6 +436,10 @@ def test_changelog_tells_of_this_version() -> None:
     for kind, names in (("role", (ROOT / "roles").iterdir()), ("playbook", (ROOT / "playbooks").glob("*.yml"))):
         told = [item["name"] for release in releases.values() for item in release.get("objects", {}).get(kind, [])]
         assert sorted(told) == sorted(path.stem for path in names), kind
+    page = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").replace("\\", "")
+    listed = set(re.findall(r"^\* rebellions\.npu\.(\w+) - ", page, re.M))
+    filters = {path.stem for path in (ROOT / "plugins" / "filter").glob("*.py")} - {"__init__"}
+    assert listed >= {*modules(), *filters}, "Next: make changelog"
 
 
 def test_readme_has_the_headings_of_a_certified_collection() -> None:

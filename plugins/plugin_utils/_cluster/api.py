@@ -80,8 +80,9 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
 }
 TRIES = 4
 BUSY = (429, 500, 502, 503, 504)
-# Seconds between two lines that tell what is waited for.
-TELL_EVERY = 10.0
+# Seconds between two lines that tell what is waited for, and those after which a look belongs to another wait: a slow
+# server may take longer for one look than a line has to wait.
+TELL_EVERY, WAIT_ENDS = 10.0, 40.0
 # A server-side apply with a field that the schema does not have is answered with status 500.
 _UNTYPED = "failed to create typed patch object"
 # Somebody wrote the object between the server's reading and its writing.
@@ -186,7 +187,7 @@ class Cluster:
     def waits(self, text: str) -> None:
         """Say what is waited for: called at each look, it tells every TELL_EVERY seconds."""
         now = time.monotonic()
-        if now - self._waited_at > TELL_EVERY:
+        if now - self._waited_at > WAIT_ENDS:
             # Another wait than the last one.
             self._told_at = now
         self._waited_at = now

@@ -161,7 +161,8 @@ def _validation(inputs: Inputs, mounts: list[Object]) -> Object:
     if inputs["validator"]["source"] == "image":
         return validation(inputs, "vfio", (), {}, mounts)
     told = {"HOST_TOOL": inputs["validator"]["host_tool"], "WAIT_SECONDS": str(inputs["marker_timeout"])}
-    return validation(inputs, "vfio", ["/bin/sh", "-c", PROVE], {**environment(), **told}, mounts)
+    command = ["/bin/sh", "-c", PROVE, VALIDATOR_NAME]
+    return validation(inputs, "vfio", command, {**environment(), **told}, mounts)
 
 
 def _wait_for_vfio(inputs: Inputs) -> Object:

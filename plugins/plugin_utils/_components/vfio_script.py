@@ -59,7 +59,7 @@ done
 # Only the whole host part brings the tool of the host, and NPUs of virtual machines need none of the rest.
 PROVE = (
     r"""if [ -x "/host$HOST_TOOL" ]; then
-  exec chroot /host "$HOST_TOOL" validate --scope vfio --wait "$WAIT_SECONDS"
+  exec chroot /host "$HOST_TOOL" validate --scope vfio --wait "$WAIT_SECONDS" "$@"
 fi
 echo "the host has no $HOST_TOOL: its IOMMU groups and the nodes below /dev/vfio are not checked"
 """

@@ -24,12 +24,12 @@ from .._nodes.records import NodeRecord, Waited, WaitProblem
 from .._nodes.revisions import is_observed
 from .._nodes.verdict import is_owned, of_generation
 from .._nodes.wait import READY, Waiter
+from .._objects.compare import GOOD, HASH, REFUSED, with_hash
 from .._objects.inputs import Inputs
 from .._objects.names import OPERANDS
-from .._objects.parts import NPU_KEY, SELECTOR
+from .._objects.parts import SELECTOR
 from .._text.line import line
 
-GOOD, REFUSED = NPU_KEY + ".good-template", NPU_KEY + ".refused-images"
 WRITER = "rebellions-npu-rollback"
 ON_DELETE = {"type": "OnDelete"}
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")
@@ -77,11 +77,14 @@ class Rollback:
         return [(item, live.get(item["metadata"]["name"]) if item["kind"] == "DaemonSet" else None) for item in objects]
 
     def _prepared(self, item: Data, live: Data | None) -> Data:
-        if live is None or _by_hand(item):
+        if live is None or _by_hand(item) or _is_applied(item, live):
             return item
         good = self._good(live)
         back, name = put_back(item, good), item["metadata"]["name"]
         if not good or images_of(back) == images_of(item):
+            return item
+        if images_of(live) == images_of(item) and not _by_hand(live):
+            # They have passed their trial, or run since a time without one: a refusal of before is over.
             return item
         refused = _noted(live, REFUSED)
         if refused.get("images") == images_of(item) and not self._inputs["rollback_retry"]:
@@ -93,19 +96,25 @@ class Rollback:
                 % (name, _told(item, back), reason, _told(back, item), OPERANDS),
             )
             return back
-        if self._dry_run or (images_of(live) == images_of(item) and not _by_hand(live)):
-            # The rollout of an image that has passed its trial goes on.
+        if self._dry_run:
             return item
+        if _noted(live, GOOD) != good:
+            # A run that dies in the trial leaves a DaemonSet that no longer tells what was good.
+            self._note(item, {GOOD: good})
         self._trials[name] = _Trial(item, good)
         return {**item, "spec": {**item["spec"], "updateStrategy": dict(ON_DELETE)}}
 
     def _good(self, live: Data) -> Data:
-        """The pod template to put back: the last that was ready, else the one that runs well. Empty for none."""
+        """The pod template to put back: the noted one, or other images that run on every node now. Empty for none."""
         good = _template(_noted(live, GOOD))
         status = live.get("status") or {}
-        desired = int(status.get("desiredNumberScheduled") or 0)
-        if not good and is_observed(live) and desired and status.get("updatedNumberScheduled") == desired:
-            good = live["spec"]["template"] if int(status.get("numberReady") or 0) else {}
+        desired, updated, ready = (
+            int(status.get(name) or 0) for name in ("desiredNumberScheduled", "updatedNumberScheduled", "numberReady")
+        )
+        if is_observed(live) and desired and updated == desired:
+            others = images_of(put_back(live, good)) != images_of(live) if good else False
+            if (not good and ready) or (others and ready == desired and not _by_hand(live)):
+                good = live["spec"]["template"]
         images = images_of(put_back({"spec": {}}, good)).values()
         return {} if self._inputs["require_digest"] and not all("@" in image for image in images) else good
 
@@ -169,6 +178,8 @@ class Rollback:
         if not of_generation(live, pod):
             self._cluster.delete({**pod, "apiVersion": "v1", "kind": "Pod"}, False)
         record = self._nodes.get(node) or _other(node)
+        # A node without usable NPUs is not waited for; here its pod is what is looked at.
+        record = {**record, "expected": record["expected"] or None}
         inputs = t.cast(Inputs, {**self._inputs, "wait_scope": "run"})
         waiter = Waiter(
             self._cluster,
@@ -193,6 +204,9 @@ class Rollback:
                 return live
             if self._clock() > end:
                 return None
+            self._cluster.waits(
+                "%s: waiting, %d s are left: the controller has not seen it" % (name, end - self._clock())
+            )
             self._sleep(min(1.0, self._inputs["wait_delay"]))
 
     def _first(self, live: Data) -> Data | None:
@@ -259,6 +273,12 @@ def put_back(item: Data, template: Data) -> Data:
 def _by_hand(item: Data) -> bool:
     """Whether people replace the pods, node by node: a driver's for one. Then nothing has to be tried first."""
     return (item["spec"].get("updateStrategy") or {}).get("type") == ON_DELETE["type"]
+
+
+def _is_applied(item: Data, live: Data) -> bool:
+    """Whether a DaemonSet was made of this very input, also where a webhook has named other images in it."""
+    made = (live["metadata"].get("annotations") or {}).get(HASH)
+    return bool(made == with_hash(item)["metadata"]["annotations"][HASH])
 
 
 def _told(item: Data, other: Data) -> str:

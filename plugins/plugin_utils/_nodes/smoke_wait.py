@@ -10,7 +10,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import TELL_EVERY, Cluster
+from .._cluster.api import BUSY, TELL_EVERY, ApiError, Cluster
 from .._objects.inputs import Inputs
 from .._objects.placement import Data
 from .smoke import DELAY, LABEL, has_ended, smoke_job, smoke_progress
@@ -26,8 +26,8 @@ def wait_for_smoke(
 ) -> Data:
     """{ended, pods, events}: whether the workload has ended in its time, its pods, and warnings where it has not.
 
-    `tell` gets every TELL_EVERY seconds why it has not. A server that is away is waited for; NpuError when it never
-    answers.
+    `tell` gets every TELL_EVERY seconds why it has not. A server that is away or busy is waited for; NpuError when it
+    never answers, or refuses.
     """
     job, limit = smoke_job(inputs, node), inputs["smoke"]["timeout"]
     selector = "%s=%s" % (LABEL, job["metadata"]["name"])
@@ -40,6 +40,8 @@ def wait_for_smoke(
             events = [] if ended else cluster.list("v1", "Event", inputs["namespace"], fields="type=Warning")
             seen, text = (pods, events), smoke_progress(job, node, pods, events)
         except NpuError as exc:
+            if isinstance(exc, ApiError) and exc.status not in BUSY:
+                raise
             ended, text = False, exc.message
         waited = clock() - begun
         if ended or waited >= limit:

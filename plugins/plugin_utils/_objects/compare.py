@@ -14,13 +14,17 @@ from decimal import ROUND_UP, Decimal
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
 
-from .parts import LABEL_PREFIX
+from .parts import LABEL_PREFIX, NPU_KEY
 
 Data = dict[str, t.Any]
 HASH = LABEL_PREFIX + "applied-hash"
-# The second is the whole object once more, so that it would show what is masked elsewhere.
+# The pod template of a DaemonSet that was ready, and the images that were not.
+GOOD, REFUSED = NPU_KEY + ".good-template", NPU_KEY + ".refused-images"
+# What kubectl applied and what was good are the object once more, so that they would show what is masked elsewhere.
 _OWN_ANNOTATIONS = (
     HASH,
+    GOOD,
+    REFUSED,
     "kubectl.kubernetes.io/last-applied-configuration",
     "deprecated.daemonset.template.generation",
 )

@@ -359,6 +359,8 @@ def test_the_tasks_ask_the_cluster_of_the_act_as_its_person_and_without_root() -
             assert args[option] == "{{ __rbln_operands_access.%s | default(omit, true) }}" % key, task["name"]
         assert args["kubeconfig"] == "{{ __rbln_operands_kubeconfig | default(omit, true) }}"
     assert whole["no_log"] == "{{ __rbln_operands_access.content | bool }}"
+    # It has the kubeconfig from the input itself, and its message is the only one that says why the wait failed.
+    assert [task["no_log"] for task in ours] == [False]
 
 
 @pytest.mark.parametrize(

@@ -278,3 +278,15 @@ def test_a_wait_is_told_every_ten_seconds_and_another_wait_begins_anew(monkeypat
         now[0] += 1.0
         cluster.waits("second, %d s" % second)
     assert told[2:] == ["second, 10 s"]
+
+
+def test_a_wait_is_told_also_where_a_slow_server_takes_longer_than_that_for_a_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, now, told = client(monkeypatch)[0], [1000.0], []
+    monkeypatch.setattr(api.time, "monotonic", lambda: now[0])
+    cluster.tell, cluster._waited_at, cluster._told_at = told.append, 0.0, 0.0
+    for _look in range(3):
+        cluster.waits("at %d s" % (now[0] - 1000))
+        now[0] += 13.0
+    assert told == ["at 13 s", "at 26 s"]

@@ -82,11 +82,14 @@ def test_an_image_can_take_the_place_of_the_script() -> None:
 
 
 def test_000_33_the_validator_proves_it_by_the_tool_of_the_host_or_by_an_image() -> None:
-    pod = pods(validator={"env": {"A": "1"}, "vfio": {"env": {"B": "2"}}}, marker_timeout=90)["rbln-sandbox-validator"]
+    given = {"env": {"A": "1"}, "vfio": {"env": {"B": "2"}, "args": ["--timeout", "5"]}}
+    pod = pods(validator=given, marker_timeout=90)["rbln-sandbox-validator"]
     (check,) = pod["initContainers"]
     assert check["name"] == "vfio-validation"
     assert check["command"][:2] == ["/bin/sh", "-c"]
     assert 'exec chroot /host "$HOST_TOOL" validate --scope vfio --wait "$WAIT_SECONDS"' in check["command"][2]
+    # A shell takes the word after its script as its name, and gives only those after it to the tool.
+    assert (check["command"][3:], check["args"]) == (["sandbox-validator"], ["--timeout", "5"])
     told = env(check)
     assert (told["HOST_TOOL"], told["WAIT_SECONDS"]) == ("/usr/local/libexec/rebellions-npu/rbln-host", "90")
     assert (told["A"], told["B"], told["PCI_VENDOR"]) == ("1", "2", "0x1eff")

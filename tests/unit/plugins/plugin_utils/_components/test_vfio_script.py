@@ -325,8 +325,9 @@ def test_the_proof_is_by_the_tool_of_the_host_where_it_is(shell: list[str], tmp_
         (tmp_path / path).chmod(0o755)
     # The shell of busybox takes a chroot of its own.
     paths = "%s:%s" % (tmp_path / "bin", os.environ["PATH"])
-    done = node.run(script, HOST_TOOL="/opt/tool", WAIT_SECONDS="90", PATH=paths)
-    assert (done.returncode, done.stdout) == (3, "%s/host /opt/tool validate --scope vfio --wait 90\n" % tmp_path)
+    done = node.run(script, "--timeout", "5 0", HOST_TOOL="/opt/tool", WAIT_SECONDS="90", PATH=paths)
+    wanted = "%s/host /opt/tool validate --scope vfio --wait 90 --timeout 5 0\n" % tmp_path
+    assert (done.returncode, done.stdout) == (3, wanted)
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")

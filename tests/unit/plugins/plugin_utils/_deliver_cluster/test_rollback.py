@@ -14,13 +14,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import apply_objects
-from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.rollback import (
-    GOOD,
-    REFUSED,
-    Rollback,
-    images_of,
-)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.rollback import Rollback, images_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import Waiter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import GOOD, REFUSED
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -147,12 +143,15 @@ def _hash(item: Data) -> str:
     return hashlib.sha256(json.dumps(item["spec"]["template"], sort_keys=True).encode()).hexdigest()[:8]
 
 
-def run(kube: Kube, dry_run: bool = False, stop: bool = False, **given: Any) -> list[str]:
-    """What a run does to the cluster, and what it tells the hosts; with `stop` it dies before the trial."""
+def run(kube: Kube, dry_run: bool = False, stop: bool = False, npus: int = 1, **given: Any) -> list[str]:
+    """What a run does to the cluster, and what it tells the hosts; with `stop` it dies before the trial.
+
+    Each of its two nodes has so many usable NPUs.
+    """
     kube.writes.clear()
     typed: Any = inputs(**{"rollback": True, "wait_timeout": 30, "wait_delay": 2, **given})
     served = declared(typed)
-    records: Any = {name: {"node": name, "error": "", "expected": 1} for name in NODES[:2]}
+    records: Any = {name: {"node": name, "error": "", "expected": npus} for name in NODES[:2]}
     rollback = Rollback(kube, typed, records, dry_run, lambda line: None, lambda: kube.now, kube.sleep)  # type: ignore[arg-type]
     objects = rollback.prepare(build(Context(typed, served)))
     failures = apply_objects(kube, objects, typed, served, dry_run).failures  # type: ignore[arg-type]
@@ -240,6 +239,65 @@ def test_a_run_that_died_in_the_trial_is_taken_up() -> None:
     kube.work()
     (text,) = run(kube, **plugin("bad"))
     assert "on node n2" in text and kube.made == [(PLUGIN, "n2", "bad"), (PLUGIN, "n2", "v1")]
+
+
+def test_a_run_that_died_in_its_first_trial_is_taken_up_though_nothing_was_noted_before() -> None:
+    kube = Kube("bad")
+    run(kube, rollback=False, **plugin("v1"))
+    run(kube, stop=True, **plugin("bad"))
+    kube.made.clear()
+    (text,) = run(kube, **plugin("bad"))
+    assert text.startswith("rolled back: ") and ":v1 runs again." in text
+    assert kube.made == [(PLUGIN, "n1", "bad"), (PLUGIN, "n1", "v1")]
+
+
+def test_a_refused_image_that_runs_well_by_now_stays() -> None:
+    """Without the input it was put on all nodes, and it works: the input alone must not replace it."""
+    kube = installed("bad")
+    run(kube, **plugin("bad"))
+    kube.broken = ()
+    run(kube, rollback=False, **plugin("bad"))
+    kube.made.clear()
+    assert (run(kube, True, **plugin("bad")), run(kube, **plugin("bad")), kube.made) == ([], [], [])
+    assert good(kube).endswith(":bad") and kube.noted(PLUGIN, REFUSED) is None
+
+
+def test_what_runs_well_is_put_back_and_not_an_image_noted_long_ago() -> None:
+    kube = installed("bad")
+    run(kube, rollback=False, **plugin("v2"))
+    (text,) = run(kube, **plugin("bad"))
+    assert ":v2 runs again." in text and kube.images(PLUGIN) == {"v2"} and good(kube).endswith(":v2")
+
+
+def test_images_that_a_webhook_names_anew_are_no_new_images() -> None:
+    kube = Kube("bad")
+
+    def mutated(item: Data) -> Data:
+        spec = json.dumps(item.get("spec")).replace("docker.io/", "mirror.example/")
+        return {**item, "spec": json.loads(spec)} if item["kind"] == "DaemonSet" else item
+
+    kube.keep = mutated
+    for _time in range(3):
+        assert run(kube, **plugin("v1")) == []
+    assert kube.writes == [] and {one[2] for one in kube.made} >= {"v1"} and len(kube.made) == len(set(kube.made))
+    (text,) = run(kube, **plugin("bad"))
+    assert "k8s-device-plugin:v1 runs again." in text and kube.images(PLUGIN) == {"v1"}
+    kube.made.clear()
+    assert run(kube, **plugin("v1")) == [] and kube.made == []
+
+
+def test_a_node_without_usable_npus_tries_the_image_too() -> None:
+    kube = installed("bad")
+    # Their nodes offer one NPU nevertheless, which the wait after the trial finds wrong.
+    text, *_more = run(kube, npus=0, **plugin("bad"))
+    assert text.startswith("rolled back: ") and kube.made == [(PLUGIN, "n1", "bad"), (PLUGIN, "n1", "v1")]
+
+
+def test_a_controller_that_does_not_look_is_told_while_it_is_waited_for() -> None:
+    kube = installed("bad")
+    kube.work = lambda: None  # type: ignore[method-assign]
+    (text, *_more) = run(kube, **plugin("bad"))
+    assert "the controller has not seen the change" in text and "the controller has not seen it" in kube.waited[0]
 
 
 def test_after_one_that_failed_no_other_image_is_tried() -> None:

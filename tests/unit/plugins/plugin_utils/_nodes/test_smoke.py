@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
     brief,
     has_ended,
@@ -287,3 +288,14 @@ def test_a_workload_that_does_not_end_is_left_to_its_verdict() -> None:
     assert (found["ended"], found["pods"]) == (False, pod(phase="Running")) and len(told) == 3
     with pytest.raises(NpuError, match="could not be looked at: The API server cannot be reached"):
         waits(NpuError("The API server cannot be reached.", "Check."))
+
+
+def test_a_refusal_ends_the_wait_for_a_workload_at_once() -> None:
+    """No time gives an account a right, and the server's own words name what is missing."""
+    denied = ApiError(403, "List Pod", {"message": "pods is forbidden"})
+    told: list[str] = []
+    cluster: Any = Pods(denied)
+    with pytest.raises(ApiError, match="pods is forbidden"):
+        wait_for_smoke(cluster, typed({"timeout": 40}), "n1", told.append, lambda: 0.0, lambda _seconds: pytest.fail())
+    busy = ApiError(503, "List Pod", {"message": "busy"})
+    assert waits(busy, pod(phase="Succeeded"))[0]["ended"] is True

@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build, manifests, shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.differences import diff_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import (
+    GOOD,
+    REFUSED,
     amount,
+    change,
     field_changes,
     missing_paths,
     unlike,
@@ -136,6 +140,15 @@ def test_S02_the_object_in_an_annotation_of_kubectl_is_not_shown() -> None:
         },
     }
     assert visible(item) == {"kind": "X", "metadata": {"name": "n", "annotations": {"a": "b"}}}
+
+
+def test_the_pod_template_in_a_note_of_ours_is_not_shown() -> None:
+    """It has the environment of the containers as text, in which no name tells that a value is secret."""
+    note = json.dumps({"spec": {"containers": [{"env": [{"name": "API_TOKEN", "value": "hunter2"}]}]}})
+    item = {"kind": "DaemonSet", "metadata": {"name": "n", "annotations": {GOOD: note, REFUSED: "{}", "a": "b"}}}
+    assert visible(item)["metadata"]["annotations"] == {"a": "b"}
+    removed = change(item, "deleted", item)
+    assert "hunter2" not in json.dumps(removed) and removed["before"]
 
 
 @pytest.mark.parametrize(
