@@ -376,6 +376,7 @@ def test_K18_startup_taints_are_waited_for_and_said(
     from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes import wait
 
     monkeypatch.setattr(wait, "FATAL_PATIENCE", 2.0)
+    monkeypatch.setattr(wait, "TELL_EVERY", 3.0)
     started = "node.cilium.io/agent-not-ready"
     with kubelets(site):
         site.server.kubectl("taint", "node", "node-0000", started + "=:NoSchedule", "team=research:NoSchedule")
@@ -391,7 +392,8 @@ def test_K18_startup_taints_are_waited_for_and_said(
     assert people["fatal"] and people["seconds"] < 20 and "team=research" in people["problems"][0]["text"]
     assert result["waited"]["ok"] and result["waited"]["seconds"] > 4, result["msg"]
     said = [line for line in capfd.readouterr().err.replace("\n", " ").split("validator: ") if started in line]
-    assert len(said) == 1 and "agent of the node that removes the taint: Cilium" in said[0], said
+    assert said and all("agent of the node that removes the taint: Cilium" in text for text in said), said
+    assert "1 of 2 nodes ready, " in said[0] and " of 40 s: " in said[0], said
 
 
 def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
