@@ -126,8 +126,11 @@ class Apt(PackageManager):
         flags += [] if any(change.act == REMOVE for change in changes) else ["--no-remove"]
         argv = self._apt_get(*flags, "install", *wanted)
         with self.still_held(transaction.allow_held):
-            done = self.change(argv)
-        self._give_way()
+            try:
+                done = self.change(argv)
+            finally:
+                # After a failure too: the hold and the rollback need an apt that reads its sources.
+                self._give_way()
         return last_lines(done.out + "\n" + done.err)
 
     def _give_way(self) -> None:
