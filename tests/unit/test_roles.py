@@ -241,7 +241,10 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     assert undo["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0"
     # Hidden, a failure would be all that anybody sees of it.
     assert start["no_log"] is True and start["failed_when"] is False
-    for answer, end in (({}, "and the unit was started again"), ({"msg": "x"}, "but the unit does not start with that")):
+    for answer, end in (
+        ({}, "and the unit was started again"),
+        ({"msg": "x"}, "but the unit does not start with that"),
+    ):
         said = environment.from_string(tell["ansible.builtin.fail"]["msg"]).render(
             __rbln_container_toolkit_unit="docker",
             __rbln_container_toolkit_wanted={"rbln_container_toolkit_restart_timeout": 60},

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
-from .._base.versions import same_release
+from .._base.versions import release_key, same_release
 from .._formats.elf import MACHINES, Elf
 from .._npu.libraries import library_version, stem_of, suffix_version
 from .ldpath import FILE, LINK, Tree, configured_directories, default_directories, expand
@@ -193,7 +193,7 @@ class _Search:
         None when they are of several releases and that of the driver is not known.
         """
         versions = {path: self.version(path, len(same) > 1) for path in same}
-        releases = {self.profile.release_of(version) for version in versions.values() if version}
+        releases = {release_key(version) for version in versions.values() if version}
         if self.driver_version is None:
             return None if len(releases) > 1 else same
         right = [path for path in same if same_release(versions[path], self.driver_version)]

@@ -298,6 +298,15 @@ class TestLibraries:
         result = build(tree)
         assert list(mounts(result)) == [f"{LIB}/librbln-ml.so.3.2.2"] and codes(result) == ["library_not_driver"]
 
+    def test_a_copy_of_the_only_library_is_no_second_version(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.4.0\n")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2.bak", soname="librbln-ml.so.3")
+        tree.link("librbln-ml.so.3.2.2", f"{LIB}/librbln-ml.so.3")
+        result = build(tree)
+        assert set(mounts(result).values()) == {f"{LIB}/librbln-ml.so.3.2.2"}
+        assert set(codes(result)) == {"library_not_driver", "library_versions"}
+
     def test_versions_of_one_library_without_a_loaded_driver_are_one_library(self, tree: Tree) -> None:
         """The link decides, and the others are told; both in a container would be a matter of luck."""
         for version in ("3.0.0", "3.2.2"):
