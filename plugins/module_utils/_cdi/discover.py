@@ -252,16 +252,18 @@ class _Search:
                 if self.excluded(name):
                     continue
                 real = self.search(name, rpath + runpath)
-                if real is None:
+                # The loader of the host would take it; the container gets the one that was chosen.
+                chosen = self.replaced.get(real or "")
+                if real is None or (chosen and self.elf(real).soname != self.elf(chosen).soname):
                     if not any(item["name"] == name for item in self.found.missing):
                         self.found.missing.append({"name": name, "needed_by": path})
                     continue
-                if real in self.replaced:
-                    # The loader of the host would take it; the container gets the one that was chosen.
-                    if self.elf(real).soname != self.elf(self.replaced[real]).soname:
-                        self.found.missing.append({"name": name, "needed_by": path})
-                    continue
-                if real in self.by_path or self.excluded(posixpath.basename(real)) or not _representable(real):
+                if (
+                    chosen
+                    or real in self.by_path
+                    or self.excluded(posixpath.basename(real))
+                    or not _representable(real)
+                ):
                     continue
                 library = Library(real, real)
                 self.by_path[real] = library
