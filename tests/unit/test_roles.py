@@ -257,3 +257,23 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
         assert environment.from_string(loop).render(given).strip() == str(units)
     alone = load(role / "tasks" / "proxies.yml")[-1]["when"]
     assert environment.compile_expression(alone)(given) is ("runtime" not in acts)
+
+
+@pytest.mark.parametrize("version, told", [("3.2.2", "driver 3.2.2"), ("", "its driver"), (None, "its driver")])
+def test_a_reboot_is_told_for_a_driver_without_a_wanted_version_too(version: str | None, told: str) -> None:
+    """One that is installed already has none in the inputs, and may need a reboot to load."""
+    tasks = load(ROOT / "roles" / "rbln_driver" / "tasks" / "reboot.yml")
+    environment = jinja2.Environment(autoescape=False)
+    wanted = {"rbln_driver_version": version, "rbln_driver_reboot_timeout": 9, "rbln_driver_reboot_test_command": "id"}
+    said = [
+        " ".join(
+            environment.from_string(task["ansible.builtin.debug"]["msg"])
+            .render(inventory_hostname="n1", __rbln_driver_wanted=wanted)
+            .split()
+        )
+        for task in [*tasks, *tasks[-1]["block"]]
+        if "ansible.builtin.debug" in task
+    ]
+    assert [text.partition(told)[0] for text in said] == ["n1 needs a reboot for ", "n1 reboots for "]
+    assert said[0].startswith("n1 needs a reboot for %s, but a run" % told)
+    assert said[1].endswith("for %s. The run waits at most 9 s until `id` succeeds on it." % told)
