@@ -153,6 +153,13 @@ def test_a_source_that_a_failing_package_has_brought_is_not_in_the_way_of_the_ro
     with pytest.raises(NpuError, match="returned an error code"):
         manager.apply(Transaction(install=["kmd=2"], allow_held=True))
     assert machine.there(LIST) and not machine.there(OWN) and read_with_both == []
+    # The failure of the package is what is told, not a source that cannot be read.
+    machine.tree.real(LIST).unlink()
+    machine.place()
+    brought = "broken"
+    machine.tree.link("/etc/apt/sources.list.d/loop.list", "loop.list")
+    with pytest.raises(NpuError, match="returned an error code"):
+        manager.apply(Transaction(install=["kmd=2"]))
 
 
 def test_H07_another_key_is_named_with_file_and_line_before_anything_is_written(machine: Machine) -> None:
