@@ -26,10 +26,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import l
 # What Pythons before 3.8 say to a module of this collection.
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
 
-# What programs that give root, and Ansible, say when they do not.
+# What programs that give root, and Ansible, say when they do not. sudo also warns, and gives root all the same.
 NO_ROOT = re.compile(
-    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |(?:missing|incorrect) \w+ password|become success|"
-    r"privilege escalation).*$",
+    r"^(?!.*\bsudo: (?:unable to resolve host|setrlimit)).*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |"
+    r"\bnot in the sudoers file|^sorry, user \S+ (?:is not allowed|may not)|"
+    r"(?:missing|incorrect) \w+ password|become success|privilege escalation).*$",
     re.I | re.M,
 )
 

@@ -219,8 +219,8 @@ ansible_facts:
               type: bool
             answers:
               description: Whether the process answers over its socket, containerd with its CRI plugin; null where that
-                cannot be expected.
-              returned: with O(ask), for a selected runtime
+                cannot be expected, and for a runtime that is not selected.
+              returned: with O(ask)
               type: bool
             cri_enabled:
               description: Whether the kubelet could use it; null when that is not known or does not apply.
@@ -335,8 +335,8 @@ def main() -> None:
     host = Host(params["root"])
     found = detect_runtimes(host, options)
     for runtime in found["runtimes"] if params["ask"] else []:
-        if runtime["selected"]:
-            runtime["answers"] = answers(host, runtime, params["timeout"])
+        # A look at the socket of another one could start it.
+        runtime["answers"] = answers(host, runtime, params["timeout"]) if runtime["selected"] else None
     module.exit_json(changed=False, ansible_facts={"rbln_runtimes": found})
 
 

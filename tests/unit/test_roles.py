@@ -238,9 +238,42 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     module = undo["rebellions.npu.rbln_runtime_config"]
     # What earlier runs wrote stays.
     assert (module["state"], module["files"]) == ("rolled_back", "{{ __rbln_container_toolkit_written }}")
-    assert undo["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0" and "fail" in str(tell)
+    assert undo["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0"
+    # Hidden, a failure would be all that anybody sees of it.
+    assert start["no_log"] is True and start["failed_when"] is False
+    for answer, end in (
+        ({}, "and the unit was started again"),
+        ({"msg": "x"}, "but the unit does not start with that"),
+    ):
+        said = environment.from_string(tell["ansible.builtin.fail"]["msg"]).render(
+            __rbln_container_toolkit_unit="docker",
+            __rbln_container_toolkit_wanted={"rbln_container_toolkit_restart_timeout": 60},
+            __rbln_container_toolkit_written=config or [],
+            **{start.get("register", "none"): answer},
+        )
+        assert ("is rolled back, " + end if config else "nothing is rolled back. Next: read") in " ".join(said.split())
     loop = load(role / "tasks" / "runtime.yml")[-1]["loop"]
     if units is not None:
         assert environment.from_string(loop).render(given).strip() == str(units)
     alone = load(role / "tasks" / "proxies.yml")[-1]["when"]
     assert environment.compile_expression(alone)(given) is ("runtime" not in acts)
+
+
+@pytest.mark.parametrize("version, told", [("3.2.2", "driver 3.2.2"), ("", "its driver"), (None, "its driver")])
+def test_a_reboot_is_told_for_a_driver_without_a_wanted_version_too(version: str | None, told: str) -> None:
+    """One that is installed already has none in the inputs, and may need a reboot to load."""
+    tasks = load(ROOT / "roles" / "rbln_driver" / "tasks" / "reboot.yml")
+    environment = jinja2.Environment(autoescape=False)
+    wanted = {"rbln_driver_version": version, "rbln_driver_reboot_timeout": 9, "rbln_driver_reboot_test_command": "id"}
+    said = [
+        " ".join(
+            environment.from_string(task["ansible.builtin.debug"]["msg"])
+            .render(inventory_hostname="n1", __rbln_driver_wanted=wanted)
+            .split()
+        )
+        for task in [*tasks, *tasks[-1]["block"]]
+        if "ansible.builtin.debug" in task
+    ]
+    assert [text.partition(told)[0] for text in said] == ["n1 needs a reboot for ", "n1 reboots for "]
+    assert said[0].startswith("n1 needs a reboot for %s, but a run" % told)
+    assert said[1].endswith("for %s. The run waits at most 9 s until `id` succeeds on it." % told)

@@ -46,8 +46,11 @@ _PROSE = (
     r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error)"
     r"(?:[\s,;.:]|$))"
 )
-# Nor is the next variable, where one is set to nothing.
-_NEXT = r"(?-i:(?![ \t]+(?:[A-Z][A-Z0-9_]*=[^\s=]|[A-Z][A-Z0-9]*_[A-Z0-9_]*=(?:\s|$))))"
+# Nor is the next variable, where one is set to nothing: NAME= with nothing before the sign. A padding is no sign.
+_NEXT = (
+    r"(?-i:(?!(?<=[A-Z]=)[ \t]+(?:[A-Z][A-Z0-9_]*=(?:[^\s=,;)}\]\"'\\]|[\"'][^\s,;)}\]\"'])|"
+    r"[A-Z][A-Z0-9]*_[A-Z0-9_]*=(?:\s|$))))"
+)
 # Groups of values; which of them has matched is the secret.
 _LISTED = r"\[(?!\s*\])(?P<list>[^\]]*)"
 _TRIPLE = r"\"{3}(?P<triple>.*?)(?:\"{3}|\Z)|'{3}(?P<raw>.*?)(?:'{3}|\Z)"

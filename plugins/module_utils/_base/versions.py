@@ -68,11 +68,17 @@ def compare(left: Numbers, right: Numbers) -> int:
     return (padded_left > padded_right) - (padded_left < padded_right)
 
 
+def release_key(version: str) -> tuple[Numbers, tuple[str, int]]:
+    """What two versions of one release share. Suffixes of builds do not count; a pre-release is another one."""
+    numbers = list(release_numbers(version))
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers), pre_release(version)
+
+
 def same_release(left: str | None, right: str | None) -> bool:
-    """True when both are known and name one release. Suffixes of builds do not count; a pre-release is another one."""
-    if not left or not right or not release_numbers(left):
-        return False
-    return compare(release_numbers(left), release_numbers(right)) == 0 and pre_release(left) == pre_release(right)
+    """True when both are known and name one release."""
+    return bool(left and right and release_numbers(left)) and release_key(left or "") == release_key(right or "")
 
 
 def satisfies(version: str, constraints: t.Sequence[str]) -> bool:

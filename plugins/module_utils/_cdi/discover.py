@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from .._base.model import INFO, WARNING, NpuError, Problem
 from .._base.vendor import VendorProfile
-from .._base.versions import same_release
+from .._base.versions import release_key, same_release
 from .._formats.elf import MACHINES, Elf
 from .._npu.libraries import library_version, stem_of, suffix_version
 from .ldpath import FILE, LINK, Tree, configured_directories, default_directories, expand
@@ -193,7 +193,7 @@ class _Search:
         None when they are of several releases and that of the driver is not known.
         """
         versions = {path: self.version(path, len(same) > 1) for path in same}
-        releases = {self.profile.release_of(version) for version in versions.values() if version}
+        releases = {release_key(version) for version in versions.values() if version}
         if self.driver_version is None:
             return None if len(releases) > 1 else same
         right = [path for path in same if same_release(versions[path], self.driver_version)]
@@ -252,16 +252,18 @@ class _Search:
                 if self.excluded(name):
                     continue
                 real = self.search(name, rpath + runpath)
-                if real is None:
+                # The loader of the host would take it; the container gets the one that was chosen.
+                chosen = self.replaced.get(real or "")
+                if real is None or (chosen and self.elf(real).soname != self.elf(chosen).soname):
                     if not any(item["name"] == name for item in self.found.missing):
                         self.found.missing.append({"name": name, "needed_by": path})
                     continue
-                if real in self.replaced:
-                    # The loader of the host would take it; the container gets the one that was chosen.
-                    if self.elf(real).soname != self.elf(self.replaced[real]).soname:
-                        self.found.missing.append({"name": name, "needed_by": path})
-                    continue
-                if real in self.by_path or self.excluded(posixpath.basename(real)) or not _representable(real):
+                if (
+                    chosen
+                    or real in self.by_path
+                    or self.excluded(posixpath.basename(real))
+                    or not _representable(real)
+                ):
                     continue
                 library = Library(real, real)
                 self.by_path[real] = library

@@ -219,7 +219,7 @@ def _library(context: Context) -> Verdict:
         detail = "the libraries are of several releases: %s; the driver is %s" % (names, wanted or "not known")
         return Verdict(False, detail, evidence, "Remove the libraries of other releases than the driver's.")
     step = "Install the libraries of the driver's release."
-    if found and wanted and (odd or not same_release(found, wanted)):
+    if found and wanted and (odd if told else not same_release(found, wanted)):
         detail = "the libraries are %s, the driver is %s%s" % (found, wanted, ": " + _versions(odd) if odd else "")
         return Verdict(False, detail, evidence, step)
     severity = "" if asked else WARNING

@@ -17,6 +17,7 @@ from .base import Context, Data, Scope, Verdict, verdict_of
 from .ready_files import READY, find_spec, marker_path, read_ready
 
 SCOPE = Scope("toolkit")
+FIX = "Fix what is named, then generate the specification."
 SITE = "Run `ansible-playbook rebellions.npu.site --tags toolkit`"
 
 
@@ -38,6 +39,11 @@ def _errors(context: Context) -> list[str]:
         for problem in context.cdi.get("problems") or []
         if problem.get("severity") == "error"
     ]
+
+
+def _refused(context: Context) -> str:
+    """Why no specification can be generated."""
+    return "; ".join(_errors(context)).rstrip(".")
 
 
 @SCOPE.check()
@@ -74,9 +80,10 @@ def cdi_spec_present(context: Context) -> Verdict | None:
         listing = context.host.listdir(posixpath.dirname(wanted)) if wanted else None
         if listing is not None and listing.state not in ("value", "absent"):
             return Verdict(None, "%s: %s" % (posixpath.dirname(wanted), listing.detail), evidence, "Run as root.")
-        return Verdict(
-            False, "no CDI specification at %s" % (wanted or "any known place"), evidence, _generate(context)
-        )
+        detail = "no CDI specification at %s" % (wanted or "any known place")
+        if context.cdi.get("action") == "fail":
+            return Verdict(False, "%s, and none can be generated: %s" % (detail, _refused(context)), evidence, FIX)
+        return Verdict(False, detail, evidence, _generate(context))
     info = context.host.stat(path)
     if not info.ok:
         return Verdict(None, "%s: %s" % (path, info.detail), evidence, "Run as root.")
@@ -122,9 +129,9 @@ def cdi_spec_current(context: Context) -> Verdict | None:
     if stale and context.cdi.get("action") == "fail":
         return Verdict(
             False,
-            "it is stale, and a new one cannot be generated: %s" % "; ".join(_errors(context)),
+            "it is stale, and a new one cannot be generated: %s" % _refused(context),
             {"state": "stale"},
-            "Fix what is named, then generate the specification.",
+            FIX,
         )
     return Verdict(
         not stale,

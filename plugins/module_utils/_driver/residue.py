@@ -13,7 +13,7 @@ import typing as t
 from .._base.vendor import VendorProfile
 from .._host.files import staged_prefix
 from .._host.host import ABSENT, Host
-from .._npu.driver_notes import INCOMING, JOURNAL, KEPT, REFUSED, TAINTED
+from .._npu.driver_notes import INCOMING, JOURNAL, KEPT, REFUSED, TAINTED, WAITS
 from .._npu.libraries import LIBRARY_DIRS
 from .sources import matches
 
@@ -91,7 +91,7 @@ def notes(host: Host, profile: VendorProfile) -> list[str]:
 
     Keys and a bundle in the same directory are not ours to remove.
     """
-    ours = (profile.runfile_stamp, JOURNAL, TAINTED, REFUSED, KEPT, INCOMING)
+    ours = (profile.runfile_stamp, JOURNAL, WAITS, TAINTED, REFUSED, KEPT, INCOMING)
     listed = host.listdir(profile.runfile_stamp_dir)
     if listed.ok and not listed.value:
         return [profile.runfile_stamp_dir]

@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from .._base.vendor import VendorProfile
+from .._base.versions import release_key
 from .._host.host import ABSENT, VALUE, Host, Limit, Probe
 from .smi import parse_version
 
@@ -84,6 +85,7 @@ def read_libraries(
             version, source, look = library_version(host, profile, found.value)
             note(path, look)
             files.append({"path": path, "version": version, "source": source})
-    versions = {profile.release_of(item["version"]) for item in files if item["version"]}
-    found_all = {"version": versions.pop() if len(versions) == 1 else None, "files": files}
+    told = [item["version"] for item in files if item["version"]]
+    one = len({release_key(version) for version in told}) == 1
+    found_all = {"version": profile.release_of(told[0]) if one else None, "files": files}
     return found_all, failed[0] if failed else Probe(VALUE if files else ABSENT, None)

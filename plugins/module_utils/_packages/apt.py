@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -126,8 +127,11 @@ class Apt(PackageManager):
         flags += [] if any(change.act == REMOVE for change in changes) else ["--no-remove"]
         argv = self._apt_get(*flags, "install", *wanted)
         with self.still_held(transaction.allow_held):
-            done = self.change(argv)
-        self._give_way()
+            try:
+                done = self.change(argv)
+            finally:
+                # After a failure too: the hold and the rollback need an apt that reads its sources.
+                self._give_way()
         return last_lines(done.out + "\n" + done.err)
 
     def _give_way(self) -> None:
@@ -135,11 +139,13 @@ class Apt(PackageManager):
 
         With another path of the key apt reads no source at all. The next run adopts the other one, or says why not.
         """
-        sources = read_sources(self.host) if self._own() else []
-        own = [item for item in sources if item.path == self.own_file]
-        others = [item for item in sources if item.path != self.own_file]
-        if any(same_source(others, item.uri, item.suite) for item in own):
-            remove_file(self.host, self.own_file)
+        # What apt itself says is of more use than a source that cannot be read, which the next run names.
+        with contextlib.suppress(NpuError):
+            sources = read_sources(self.host) if self._own() else []
+            own = [item for item in sources if item.path == self.own_file]
+            others = [item for item in sources if item.path != self.own_file]
+            if any(same_source(others, item.uri, item.suite) for item in own):
+                remove_file(self.host, self.own_file)
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
         error = super().failure(argv, done)

@@ -99,9 +99,11 @@ class PodmanRuntime:
         if runtime.cdi.state == UNSUPPORTED:
             runtime.refusal = Refusal("podman %s has no CDI" % runtime.version, "upgrade podman to 4.1 or newer")
         elif runtime.cdi.state in (ON, ON_BY_DEFAULT, OFF) and not has_dir(runtime.cdi.spec_dirs, spec_dir):
+            place = runtime.cdi.source if runtime.cdi.source.startswith("/") else MAIN
             runtime.refusal = Refusal(
                 "%s is not among the directories that podman reads (%s)"
                 % (spec_dir, ", ".join(runtime.cdi.spec_dirs) or "none"),
-                "add it to cdi_spec_dirs under [engine] in %s"
-                % (runtime.cdi.source if runtime.cdi.source.startswith("/") else MAIN),
+                "write the specification to one of them, or upgrade podman to 5.5 or newer, which can read others"
+                if release_numbers(runtime.version) < CONFIGURED_SINCE
+                else "add it to cdi_spec_dirs under [engine] in %s" % place,
             )

@@ -20,6 +20,12 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_r
         ("Timeout (12s) waiting for privilege escalation prompt: ", "Timeout (12s) waiting for privilege escalation"),
         ("sudo: npu is not in the sudoers file.", "sudo: npu is not in the sudoers file"),
         ("/bin/sh: 1: exec: sudo: not found\n", "/bin/sh: 1: exec: sudo: not found"),
+        # As sudo says it to an account whose password is right.
+        ("npu is not in the sudoers file.  This incident will be reported.", "npu is not in the sudoers file"),
+        (
+            "sudo: unable to resolve host n1: x\nSorry, user npu is not allowed to execute '/bin/sh' as root on n1.",
+            "Sorry, user npu is not allowed",
+        ),
     ],
 )
 def test_become_that_does_not_work_is_said_in_one_sentence(said: str, told: str) -> None:
@@ -29,6 +35,18 @@ def test_become_that_does_not_work_is_said_in_one_sentence(said: str, told: str)
                          "--ask-become-pass, or connect as root.")  # fmt: skip
 
 
-@pytest.mark.parametrize("said", ["", "Connection refused", "No module named 'x'", "pseudo: x", "the result: y"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "Connection refused",
+        "No module named 'x'",
+        "pseudo: x",
+        "the result: y",
+        # A warning: the fault is the next line.
+        "sudo: unable to resolve host n1: Name or service not known\n/bin/sh: 1: /opt/python3: not found",
+        "sudo: setrlimit(RLIMIT_CORE): Operation not permitted\nOSError: [Errno 28] No space left on device",
+    ],
+)
 def test_other_errors_stay_what_they_are(said: str) -> None:
     assert _no_root("n1", said) == ""

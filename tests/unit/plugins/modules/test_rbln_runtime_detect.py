@@ -41,6 +41,21 @@ def test_a_tree_is_looked_at_and_left_as_it_is(tmp_path: Path) -> None:
     assert sorted((str(path), path.lstat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
+def test_each_runtime_says_whether_it_answers(tmp_path: Path) -> None:
+    """A condition of a playbook over all of them stops at one without the key."""
+    for name in ("dockerd", "podman"):
+        (tmp_path / "usr/bin").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "usr/bin" / name).write_text("", encoding="utf-8")
+    runtimes = call(root=str(tmp_path), runtime=["docker"], ask=True)[1]["ansible_facts"]["rbln_runtimes"]["runtimes"]
+    assert {item["name"]: (item["selected"], item["answers"]) for item in runtimes} == {
+        "docker": (True, False),
+        "podman": (False, None),
+    }
+    assert all(
+        "answers" not in item for item in call(root=str(tmp_path))[1]["ansible_facts"]["rbln_runtimes"]["runtimes"]
+    )
+
+
 @pytest.mark.parametrize(
     "params, message",
     [

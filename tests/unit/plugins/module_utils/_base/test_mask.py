@@ -209,6 +209,10 @@ def test_other_text_is_left_alone(text: str) -> None:
         (f"machine h login joe password {S}", f"machine h login joe password {MASK}"),
         (f'"API_KEY=", "password": "{S}"', f'"API_KEY=", "password": "{MASK}"'),
         (f"TOKEN= API_KEY={S} A=b", f"TOKEN= API_KEY={MASK} A=b"),
+        # No variable that is set to nothing: a value with a sign in it, and one with a padding.
+        ("sets password = A1=b2 here", f"sets password = {MASK} here"),
+        ("with token= QUJD=x1", f"with token= {MASK}"),
+        ("a TOKEN= JBSWY3DPEHPK3PXP=, b", f"a TOKEN= {MASK}, b"),
     ],
 )
 def test_what_is_around_a_secret_stays(text: str, shown: str) -> None:

@@ -279,6 +279,15 @@ class TestLibraries:
         assert set(mounts(result).values()) == {f"{LIB}/librbln-ml.so.3.2.2"}
         assert f"{LIB}/librbln-ml.so" in mounts(result) and codes(result) == ["library_versions"]
 
+    def test_a_library_that_is_left_out_is_missed_once(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.2.2\n")
+        tree.elf(f"{LIB}/librbln-ml.so.2.0.1", soname="librbln-ml.so.2")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
+        tree.link("librbln-ml.so.2.0.1", f"{LIB}/librbln-ml.so.2")
+        for name in ("ccl", "thunk"):
+            tree.elf(f"{LIB}/librbln-{name}.so.3.2.2", soname=f"librbln-{name}.so.3", needed=("librbln-ml.so.2",))
+        assert [item["name"] for item in build(tree).missing] == ["librbln-ml.so.2"]
+
     def test_a_version_inside_the_file_counts_as_one_in_its_name(self, tree: Tree) -> None:
         tree.put("/sys/module/rebellions/version", "3.2.2\n")
         tree.elf(f"{LIB}/librbln-ccl.so", soname="librbln-ccl.so", marker="3.0.0")
@@ -297,6 +306,15 @@ class TestLibraries:
         tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
         result = build(tree)
         assert list(mounts(result)) == [f"{LIB}/librbln-ml.so.3.2.2"] and codes(result) == ["library_not_driver"]
+
+    def test_a_copy_of_the_only_library_is_no_second_version(self, tree: Tree) -> None:
+        tree.put("/sys/module/rebellions/version", "3.4.0\n")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2", soname="librbln-ml.so.3")
+        tree.elf(f"{LIB}/librbln-ml.so.3.2.2.bak", soname="librbln-ml.so.3")
+        tree.link("librbln-ml.so.3.2.2", f"{LIB}/librbln-ml.so.3")
+        result = build(tree)
+        assert set(mounts(result).values()) == {f"{LIB}/librbln-ml.so.3.2.2"}
+        assert set(codes(result)) == {"library_not_driver", "library_versions"}
 
     def test_versions_of_one_library_without_a_loaded_driver_are_one_library(self, tree: Tree) -> None:
         """The link decides, and the others are told; both in a container would be a matter of luck."""

@@ -84,6 +84,12 @@ def bare(look: Look | None = None) -> Look:
     return ended("absent", driver(loaded=False, version_loaded=None, package=package))
 
 
+def with_libraries(version: str | None, **files: str | None) -> Look:
+    """Facts of a host whose libraries are these, by their names."""
+    found = [{"path": "/usr/lib/" + name, "version": told, "source": told and "suffix"} for name, told in files.items()]
+    return changed(changed(facts(), "libraries", "version", version), "libraries", "files", found)
+
+
 KERNEL = "6.8.0-117-generic"
 PATH = "/lib/modules/%s/updates/dkms/rebellions.ko" % KERNEL
 OFF = {"loaded": False, "version_loaded": None, "version_on_disk": None}
@@ -258,6 +264,21 @@ TABLE = [
     ("library_is_driver", changed(facts(), "libraries", "version", "3.0.0"), {}, False,
      "the libraries are 3.0.0, the driver is 3.2.2"),
     ("library_is_driver", changed(facts(), "libraries", "version", None), {}, None, "says no version"),
+    ("library_is_driver", with_libraries("3.2.2", a="3.2.2", b=None), {}, True, "the libraries are 3.2.2"),
+    ("library_is_driver", with_libraries(None, a="3.2.2", b="3.0.0"), {}, False,
+     "of several releases: /usr/lib/b is 3.0.0; the driver is 3.2.2"),
+    ("library_is_driver", changed(with_libraries(None, a="3.2.2", b="3.0.0"), "driver", "version_loaded", None), {},
+     False, "of several releases: /usr/lib/a is 3.2.2, /usr/lib/b is 3.0.0; the driver is not known"),
+    ("library_is_driver", with_libraries("3.0.0", a="3.0.0"), {}, False,
+     "the libraries are 3.0.0, the driver is 3.2.2: /usr/lib/a is 3.0.0"),
+    # A driver before its release, with its own libraries.
+    ("library_is_driver", changed(with_libraries("3.4.0", a="3.4.0~rc1"), "driver", "version_loaded", "3.4.0~rc1"), {},
+     True, "the libraries are 3.4.0"),
+    ("library_is_driver", with_libraries(None), {}, None, "no library was found"),
+    ("library_is_driver", changed(with_libraries("3.2.2", a="3.2.2"), "probes", "libraries",
+     {"state": "denied", "detail": "/usr/lib/b: Permission denied"}), {}, None, "not every library could be read"),
+    ("library_is_driver", changed(with_libraries("3.2.2", a="3.2.2", b=None), "libraries", "files", 0,
+     {"path": "/opt/b", "version": None, "source": None}), {}, None, "/opt/b and /usr/lib/b say no version"),
     ("npu_index_unique", facts(), {}, True, "an index of its own"),
     ("npu_index_unique", changed(facts(), "npus", 1, "index", 0), {}, False, "driver state stale, reload or reboot"),
     ("link_full", facts(), {}, True, "every link is at its best"),

@@ -121,11 +121,21 @@ def test_notes_are_ours_alone(tmp_path: Path) -> None:
         "incoming/x",
         "refused.json",
         "tainted.json",
+        "waits.json",
         ".kept.old",
         "bundle/x",
         "secure-boot/x",
         "other",
     ):
         tree.write("/var/lib/rbln/" + name, "x")
-    names = [".kept.old", "driver.json", "incoming", "journal.json", "kept", "refused.json", "tainted.json"]
+    names = [
+        ".kept.old",
+        "driver.json",
+        "incoming",
+        "journal.json",
+        "kept",
+        "refused.json",
+        "tainted.json",
+        "waits.json",
+    ]
     assert notes(tree.host(), PROFILE) == ["/var/lib/rbln/" + name for name in names]

@@ -70,6 +70,16 @@ def test_libraries_that_differ_have_no_common_version(tmp_path: Path) -> None:
     assert read(tree)["version"] is None
 
 
+def test_one_release_in_two_spellings_is_one(tmp_path: Path) -> None:
+    """A copy that somebody made, and a build of its own, are of the release that they are copies and builds of."""
+    tree = Tree(tmp_path)
+    for name in ("librbln-ccl.so.3.2.2-6eed3e9", "librbln-ml.so.3.2.2", "librbln-ml.so.3.2.2.bak"):
+        tree.write("/usr/lib/" + name)
+    assert read(tree)["version"] == "3.2.2"
+    tree.write("/usr/lib/librbln-ml.so.3.2.2~rc1")
+    assert read(tree)["version"] is None
+
+
 def test_the_directories_of_the_loader_are_looked_at_too(tmp_path: Path) -> None:
     tree = Tree(tmp_path).write("/usr/lib/librbln-ml.so.3.2.2").write("/opt/old/librbln-ml.so.3.0.0")
     assert [item["version"] for item in read(tree, "/", ["/opt/old", "/usr/lib"])["files"]] == ["3.2.2", "3.0.0"]

@@ -133,6 +133,35 @@ def test_visual_studio_code_263_a_source_that_the_package_itself_brings(machine:
     assert machine.there(OWN)
 
 
+def test_a_source_that_a_failing_package_has_brought_is_not_in_the_way_of_the_rollback(machine: Machine) -> None:
+    """Its script failed, as a build of DKMS may; with two sources apt could neither hold a package nor remove one."""
+    machine.tree.write("/var/lib/dpkg/status", "")
+    machine.place()
+    brought = "deb [signed-by=%s] %s stable main\n" % (RING, URL)
+    read_with_both: list[str] = []
+
+    def install(argv: Sequence[str], *_rest: object) -> Probe:
+        if "-s" in argv:
+            return Probe(VALUE, Completed(0, "Inst kmd (2 m [all])\n", ""))
+        if "install" in argv:
+            machine.tree.write(LIST, brought).write(RING, machine.key)
+            return Probe(VALUE, Completed(100, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)"))
+        read_with_both.extend(argv if machine.there(LIST) and machine.there(OWN) else [])
+        return Probe(VALUE, Completed(0, "", ""))
+
+    manager = Apt(Host(machine.host.root, runner=install))
+    with pytest.raises(NpuError, match="returned an error code"):
+        manager.apply(Transaction(install=["kmd=2"], allow_held=True))
+    assert machine.there(LIST) and not machine.there(OWN) and read_with_both == []
+    # The failure of the package is what is told, not a source that cannot be read.
+    machine.tree.real(LIST).unlink()
+    machine.place()
+    brought = "broken"
+    machine.tree.link("/etc/apt/sources.list.d/loop.list", "loop.list")
+    with pytest.raises(NpuError, match="returned an error code"):
+        manager.apply(Transaction(install=["kmd=2"]))
+
+
 def test_H07_another_key_is_named_with_file_and_line_before_anything_is_written(machine: Machine) -> None:
     machine.tree.write(LIST, "# mirror\n" + case(H07, "sources.list.d/rebellions.list")).write(RING, machine.other)
     for check in (True, False):

@@ -165,12 +165,12 @@ def test_r18_a_file_that_is_no_utf_8_is_broken(tmp_path: Path) -> None:
     assert found["cdi"]["state"] == "unknown" and "10-a.conf: 'utf-8' codec" in found["refusal"]["reason"]
 
 
-def podman(root: Path, version: str, files: dict[str, str]) -> dict[str, Any]:
+def podman(root: Path, version: str, files: dict[str, str], **options: Any) -> dict[str, Any]:
     machine = Machine(root)
     machine.program("/usr/bin/podman", "podman version %s\n" % version)
     for path, text in files.items():
         machine.write(path, text)
-    return only(machine.detect(), "podman")
+    return only(machine.detect(**options), "podman")
 
 
 CONF = "/etc/containers/containers.conf"
@@ -250,6 +250,11 @@ def test_podman_is_only_checked(
     assert found["changes"] == [] and found["edit_target"]["kind"] == "none" and found["restart_unit"] is None
     assert (found["refusal"] is None) == (refusal is None)
     assert refusal is None or refusal in found["refusal"]["reason"]
+
+
+@pytest.mark.parametrize("version, step", [("4.9.3", "upgrade podman to 5.5"), ("5.6.0", "add it to cdi_spec_dirs")])
+def test_the_step_for_a_directory_that_podman_does_not_read_works(version: str, step: str, tmp_path: Path) -> None:
+    assert step in podman(tmp_path, version, {}, spec_dir="/opt/cdi")["refusal"]["next_step"]
 
 
 def distro(root: Path, unit: str, base: str, version: str, config: str, files: dict[str, str] | None = None) -> Machine:
