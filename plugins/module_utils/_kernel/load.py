@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import posixpath
-
 from .._base.model import NpuError
 from .._host.host import ABSENT, TIMEOUT, VALUE, Host, Limit
 from .blocked import BLACKLIST, place_of, read_blocks
@@ -33,40 +31,6 @@ def _last(text: str) -> str:
     return " ".join(text.split())[-400:]
 
 
-def bound_devices(host: Host, module: str) -> list[str]:
-    """Paths in sysfs of the PCI functions that the drivers of a loaded module hold."""
-    drivers = host.glob("/sys/module/%s/drivers" % module, "pci:*")
-    return [
-        path
-        for driver in drivers
-        for path in host.glob("/sys/bus/pci/drivers/" + posixpath.basename(driver)[len("pci:") :], "*:*:*.*")
-    ]
-
-
-def _references(host: Host, module: str) -> str:
-    return str(host.read_text("/sys/module/%s/refcnt" % module, Limit.ATTRIBUTE).get("")).strip()
-
-
-def _unload_unbound(host: Host, module: str, timeout: float) -> bool:
-    """Unload a module that only its own devices hold; False when it holds for another reason, with all bound again.
-
-    Some drivers take a reference for each device, which they give back when the device is unbound.
-    """
-    devices = bound_devices(host, module)
-    if not devices or _references(host, module) != str(len(devices)):
-        return False
-    for act in ("unbind", "bind"):
-        for path in devices:
-            folder, address = posixpath.split(path)
-            # A command, because the kernel may never answer.
-            host.run(["/bin/sh", "-c", 'printf %s "$1" >"$2"', act, address, "%s/%s" % (folder, act)], timeout)
-        if act == "unbind":
-            done = host.run(["modprobe", "-r", module], timeout)
-            if done.ok and loaded_version(host, module) is None:
-                return True
-    return False
-
-
 def unload(host: Host, module: str, timeout: float) -> bool:
     """Unload the module; False when it is not loaded. ModuleBusy when it is in use or the time limit is over."""
     if loaded_version(host, module) is None:
@@ -74,9 +38,7 @@ def unload(host: Host, module: str, timeout: float) -> bool:
     done = host.run(["modprobe", "-r", module], timeout)
     if done.ok and done.value.rc == 0 and loaded_version(host, module) is None:
         return True
-    if done.ok and done.value.rc != 0 and _unload_unbound(host, module, timeout):
-        return True
-    count = _references(host, module)
+    count = str(host.read_text("/sys/module/%s/refcnt" % module, Limit.ATTRIBUTE).get("")).strip()
     said = _last(done.value.err) if done.ok else done.detail
     if done.ok and done.value.rc == 0:
         # A remove line of modprobe.d can be any command.

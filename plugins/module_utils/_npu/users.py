@@ -16,7 +16,6 @@ from dataclasses import replace
 from .._base.vendor import VendorProfile
 from .._host.handles import MACHINE, PROCESS, Holder, Number, Processes, unit_of
 from .._host.host import DENIED, VALUE, Host, Limit, Probe
-from .._kernel.load import bound_devices
 
 CONTEXT = "context"
 CONTAINER = "container"
@@ -251,18 +250,12 @@ def find_holders(
 def _without_process(profile: VendorProfile, host: Host, before: int | None, explained: int) -> list[Holder]:
     """Modules that need the driver's, and its references beyond what the `explained` handles and mappings can be.
 
-    As many as the devices that the driver holds are these devices.
-
     `before` was counted before the handles: what was opened or closed meanwhile is in one of the two counts only.
     """
     after, needed_by = references(profile, host)
     holders = [Holder(MODULE, None, name) for name in needed_by]
     count = min(before, after) if before is not None and after is not None else 0
     rest = count - PER_HANDLE * explained - len(needed_by)
-    # A driver may take a reference for each device that it holds; then every open handle comes on top of them.
-    bound = len(bound_devices(host, profile.module))
-    if rest <= bound <= count - len(needed_by) - bool(explained):
-        rest = 0
     return holders + ([Holder(KERNEL, None, "%d references without an open handle" % rest)] if rest > 0 else [])
 
 

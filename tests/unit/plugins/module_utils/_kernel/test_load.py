@@ -115,58 +115,6 @@ def test_a_module_that_stays_is_busy(tmp_path: Path, answer: Probe, users: str, 
     assert caught.value.next_step == "Stop the users of the NPUs, or let the run reboot the host."
 
 
-class BoundKernel(Kernel):
-    """A driver that has a reference for each device; `held` are references of others."""
-
-    def __init__(self, root: Path, *addresses: str, held: int = 0) -> None:
-        super().__init__(root, said(1, "modprobe: FATAL: Module rebellions is in use.\n"), effect=False)
-        self.held, self.folder = held, root / "sys/bus/pci/drivers/rbln"
-        self.load(users="%d\n" % (len(addresses) + held))
-        (self.sys / MODULE / "drivers/pci:rbln").mkdir(parents=True)
-        for address in addresses:
-            (self.folder / address).mkdir(parents=True)
-
-    def run(self, argv: t.Sequence[str], timeout: float, env: t.Any) -> Probe:
-        self.asked.append((list(argv), timeout))
-        if argv[0] == "/bin/sh":
-            address, place = argv[4:]
-            assert place == "/sys/bus/pci/drivers/rbln/" + argv[3]
-            (self.folder / address).rmdir() if argv[3] == "unbind" else (self.folder / address).mkdir()
-            (self.sys / MODULE / "refcnt").write_text("%d\n" % (len(self.bound()) + self.held), encoding="utf-8")
-            return FINE
-        if self.bound() or self.held:
-            return self.answer
-        shutil.rmtree(self.sys / MODULE)
-        return FINE
-
-    def bound(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir())
-
-
-CARDS = ("0000:81:00.0", "0000:82:00.0")
-
-
-def test_kernel_module_management_1324_bound_devices_are_unbound(tmp_path: Path) -> None:
-    kernel = BoundKernel(tmp_path, *CARDS)
-    assert kmod.unload(kernel.host, MODULE, 5) is True
-    assert [argv[0] for argv, _timeout in kernel.asked] == ["modprobe", "/bin/sh", "/bin/sh", "modprobe"]
-
-
-def test_a_module_that_others_hold_stays_bound(tmp_path: Path) -> None:
-    kernel = BoundKernel(tmp_path, *CARDS, held=1)
-    with pytest.raises(kmod.ModuleBusy, match="in use 3 times"):
-        kmod.unload(kernel.host, MODULE, 5)
-    assert [argv[0] for argv, _timeout in kernel.asked] == ["modprobe"] and kernel.bound() == list(CARDS)
-
-
-def test_devices_are_bound_again_where_the_module_stays(tmp_path: Path) -> None:
-    kernel = BoundKernel(tmp_path, *CARDS)
-    kernel.held = 1
-    with pytest.raises(kmod.ModuleBusy, match="in use 3 times"):
-        kmod.unload(kernel.host, MODULE, 5)
-    assert kernel.bound() == list(CARDS)
-
-
 def test_loading(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, FINE)
     kmod.load(kernel.host, MODULE, 5)

@@ -88,13 +88,6 @@ class Machine:
             (base / "vfio-dev" / vfio).mkdir(parents=True)
         return self
 
-    def bound(self, *addresses: str) -> Machine:
-        (self.root / "sys/module/rebellions/drivers/pci:rbln_pci").mkdir(parents=True)
-        for address in addresses:
-            (self.root / "sys/bus/pci/drivers/rbln_pci" / address).mkdir(parents=True)
-        (self.root / "sys/bus/pci/drivers/rbln_pci/unbind").write_text("")
-        return self
-
     def find(self, contexts: Sequence[Any] = (), own: Sequence[int] = ()) -> tuple[list[Holder], Probe]:
         return find_holders(PROFILE, Host(str(self.root)), contexts, own)
 
@@ -468,29 +461,6 @@ def test_I05_references_that_nothing_explains(
         (machine.root / "sys/module/rebellions/holders" / name).mkdir(parents=True)
     machine.process(10, *files)
     assert machine.holders() == expected
-
-
-@pytest.mark.parametrize(
-    "refcnt, files, unexplained",
-    [
-        ("2", (), 0),
-        ("3", ("/dev/rbln0",), 0),
-        ("4", ("/dev/rbln0",), 0),
-        # Fewer than the devices are not theirs, and with an open handle there is one more at least.
-        ("1", (), 1),
-        ("3", (), 3),
-        ("4", ("/dev/rbln0", "/dev/rbln1"), 0),
-        ("5", ("/dev/rbln0",), 3),
-    ],
-)
-def test_kernel_module_management_1324_a_reference_for_each_bound_device(
-    machine: Machine, refcnt: str, files: tuple[str, ...], unexplained: int
-) -> None:
-    machine.loaded(refcnt)
-    machine.bound("0000:81:00.0", "0000:82:00.0").process(10, *files)
-    assert [holder for holder in machine.holders() if holder.kind == "kernel"] == [rest(unexplained)] * bool(
-        unexplained
-    )
 
 
 def test_I05_handles_of_the_daemon_explain_references(machine: Machine) -> None:
