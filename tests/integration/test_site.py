@@ -20,7 +20,7 @@ BOTH = [A, B]
 HOST_PLAYS = ("1 Discover", "2 Preflight", "3 Hosts", "5 Result")
 MARKERS = "/run/rbln/validations"
 # Where the package manager and what it calls keep their own records.
-OF_PACKAGES = ("/var/lib/dpkg/", "/var/lib/dkms/", "/usr/lib/modules/")
+OF_PACKAGES = ("/var/lib/dpkg/", "/var/lib/dkms/", "/usr/lib/modules/", "/usr/lib/modprobe.d/rbln-standin.conf")
 
 
 def markers(hosts: Hosts, host: str) -> list[str]:

@@ -12,7 +12,6 @@ import typing as t
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible.plugins.callback.default import CallbackModule
 from ansible.plugins.loader import callback_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
@@ -43,7 +42,9 @@ Result = dict[str, t.Any]
 def stdout_is_for_people() -> bool:
     """Whether the callback that writes to stdout is Ansible's default one, or made of it. Others write for programs."""
     found = callback_loader.get(constants.DEFAULT_STDOUT_CALLBACK, class_only=True)
-    return isinstance(found, type) and issubclass(found, CallbackModule)
+    # By name: under its full name Ansible loads the same file as another class.
+    made_of = [base.__module__ for base in found.__mro__] if isinstance(found, type) else []
+    return any(name.endswith(".plugins.callback.default") for name in made_of)
 
 
 def lost(host: str, exc: AnsibleConnectionFailure) -> AnsibleConnectionFailure:

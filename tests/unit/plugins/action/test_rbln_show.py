@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,6 +64,19 @@ def callback_fixture(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str]
 
     yield chosen
     answers.stdout_is_for_people.cache_clear()
+
+
+def test_the_default_callback_is_known_by_its_full_name_too() -> None:
+    script = (
+        "from ansible.plugins.loader import init_plugin_loader; init_plugin_loader()\n"
+        "import ansible.plugins.callback.default\n"
+        "from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import stdout_is_for_people\n"
+        "print(stdout_is_for_people())"
+    )
+    paths = str(Path(answers.__file__).parents[6])
+    env = dict(os.environ, ANSIBLE_COLLECTIONS_PATH=paths, ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default")
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 @pytest.mark.parametrize(
