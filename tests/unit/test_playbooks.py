@@ -1,15 +1,18 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What site.yml does with failures."""
+"""What the playbooks have in common: inputs are judged first, by one judge, and a failure is told."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.tools.paths import ROOT
 
 SITE: list[dict[str, Any]] = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
+PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 STOPPING = {"ansible.builtin.fail", "ansible.builtin.assert"}
 
 
@@ -28,3 +31,19 @@ def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> 
     assert len(acting) == 3 and [task["name"] for task in acting if group not in str(task["when"])] == []
     told = [task["ansible.builtin.fail"]["msg"] for task in result["tasks"] if group in task["when"]]
     assert len(told) == 1 and "rbln_failure_budget is" in told[0] and " Next: " in told[0]
+
+
+def roles_of(path: Path) -> list[dict[str, Any]]:
+    """The imports and includes of roles in the plays, in their order."""
+    tasks = [task for play in yaml.safe_load(path.read_text(encoding="utf-8")) for task in play.get("tasks") or []]
+    flat = [inner for task in tasks for inner in task.get("block") or [task]]
+    return [task[key] for task in flat for key in task if key.endswith(("import_role", "include_role"))]
+
+
+@pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
+def test_names_are_judged_in_every_playbook_and_values_by_our_own_judge(path: Path) -> None:
+    """Ansible's judge of a role's arguments refuses the empty text of a survey."""
+    roles = roles_of(path)
+    assert [role for role in roles if role.get("tasks_from") == "inputs"] != []
+    observing = [role for role in roles if role["name"].endswith("rbln_discover")]
+    assert observing and [role for role in observing if role.get("rolespec_validate") is not False] == []
