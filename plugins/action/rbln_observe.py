@@ -26,9 +26,9 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import l
 # What Pythons before 3.8 say to a module of this collection.
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
 
-# What programs that give root, and Ansible, say when they do not.
+# What programs that give root, and Ansible, say when they do not. A host name without an address is only a warning.
 NO_ROOT = re.compile(
-    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |(?:missing|incorrect) \w+ password|become success|"
+    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): (?!unable to resolve host)|(?:missing|incorrect) \w+ password|become success|"
     r"privilege escalation).*$",
     re.I | re.M,
 )

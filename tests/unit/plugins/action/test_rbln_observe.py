@@ -19,6 +19,7 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_r
         ),
         ("Timeout (12s) waiting for privilege escalation prompt: ", "Timeout (12s) waiting for privilege escalation"),
         ("sudo: npu is not in the sudoers file.", "sudo: npu is not in the sudoers file"),
+        ("sudo: unable to resolve host n1\nsudo: a password is required", "sudo: a password is required"),
         ("/bin/sh: 1: exec: sudo: not found\n", "/bin/sh: 1: exec: sudo: not found"),
     ],
 )
@@ -29,6 +30,16 @@ def test_become_that_does_not_work_is_said_in_one_sentence(said: str, told: str)
                          "--ask-become-pass, or connect as root.")  # fmt: skip
 
 
-@pytest.mark.parametrize("said", ["", "Connection refused", "No module named 'x'", "pseudo: x", "the result: y"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "Connection refused",
+        "No module named 'x'",
+        "pseudo: x",
+        "the result: y",
+        "sudo: unable to resolve host n1: Name or service not known\nOSError: [Errno 28] No space left on device",
+    ],
+)
 def test_other_errors_stay_what_they_are(said: str) -> None:
     assert _no_root("n1", said) == ""
