@@ -219,7 +219,7 @@ def _observed(variables: t.Mapping[str, t.Any]) -> Result | None:
 def _comes(task_vars: Result, tag: str) -> bool:
     """Whether this run does what has the tag."""
     run, skip = task_vars.get("ansible_run_tags") or ["all"], task_vars.get("ansible_skip_tags") or []
-    return ("all" in run or tag in run) and tag not in skip
+    return not {"all", "tagged", tag}.isdisjoint(run) and {"all", "tagged", tag}.isdisjoint(skip)
 
 
 @contextlib.contextmanager

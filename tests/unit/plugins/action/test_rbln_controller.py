@@ -7,8 +7,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible_collections.rebellions.npu.plugins.action.rbln_controller import ActionModule
+from ansible_collections.rebellions.npu.plugins.action.rbln_controller import ActionModule, _comes
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
 
 Data = dict[str, Any]
@@ -47,3 +48,20 @@ def test_what_is_wrong_for_one_host_stops_no_other() -> None:
     hosts: Data = {"a": {"rbln_discover_expected_addresses": {"x": "y"}}, "b": {}}
     result = Look()._look("inputs", True, of_play(hosts))
     assert result == {"changed": False, "problems": []}
+
+
+@pytest.mark.parametrize(
+    "run, skip, expected",
+    [
+        (["all"], [], True),
+        ([], [], True),
+        (["driver"], [], True),
+        (["toolkit"], [], False),
+        (["tagged"], [], True),
+        (["all"], ["driver"], False),
+        (["all"], ["tagged"], False),
+        (["driver"], ["toolkit"], True),
+    ],
+)
+def test_a_part_comes_by_the_tags_of_the_run(run: list[str], skip: list[str], expected: bool) -> None:
+    assert _comes({"ansible_run_tags": run, "ansible_skip_tags": skip}, "driver") is expected
