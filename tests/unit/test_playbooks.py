@@ -30,8 +30,18 @@ def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> 
     group = hosts["tasks"][0]["ansible.builtin.group_by"]["key"]
     acting = [*hosts["tasks"][1:], *(task for task in cluster["tasks"] if "ansible.builtin.include_role" in task)]
     assert len(acting) == 3 and [task["name"] for task in acting if group not in str(task["when"])] == []
-    told = [task["ansible.builtin.fail"]["msg"] for task in result["tasks"] if group in task["when"]]
-    assert len(told) == 1 and "rbln_failure_budget is" in told[0] and " Next: " in told[0]
+    (told,) = result["tasks"]
+    assert "ansible.builtin.fail" in told and group in told["vars"]["__rbln_why"]
+    text = told["vars"]["__rbln_left_alone"]
+    assert "rbln_failure_budget is" in text and " Next: " in text
+
+
+def test_check_mode_shows_the_plan_where_a_cluster_refuses_it_and_fails_after_that() -> None:
+    cluster, result = SITE[-2:]
+    shown = cluster["tasks"][-1]
+    assert "rebellions.npu.rbln_plan_show" in shown and shown["when"] == "ansible_check_mode"
+    assert cluster["vars"] == {"__rbln_operands_fail": "{{ not ansible_check_mode }}"}
+    assert "rbln_operands_result.msg" in result["tasks"][0]["vars"]["__rbln_why"]
 
 
 def roles_of(path: Path) -> list[dict[str, Any]]:
