@@ -30,8 +30,8 @@ TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
 NOT_FOUND = 127
 # What programs that give root, and Ansible, say when they do not. A host name without an address is only a warning.
 NO_ROOT = re.compile(
-    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): (?!unable to resolve host)|(?:missing|incorrect) \w+ password|become success|"
-    r"privilege escalation).*$",
+    r"^.*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): (?!unable to resolve host)|(?:missing|incorrect) \w+ password|"
+    r"become success|privilege escalation).*$",
     re.I | re.M,
 )
 

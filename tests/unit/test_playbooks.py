@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tools.paths import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 SITE: list[dict[str, Any]] = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 STOPPING = {"ansible.builtin.fail", "ansible.builtin.assert"}

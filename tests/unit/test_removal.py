@@ -73,7 +73,12 @@ def test_what_feature_discovery_wrote_goes_with_it() -> None:
     path = task[BUILTIN + "file"]["path"].replace("{{ __rbln_features_dir }}", "%s")
     assert task[BUILTIN + "file"]["state"] == "absent" and path == "%s/" + FILE
     own = {"features_dir": "/opt/features.d"}
-    for given, found in (({}, usual), (own, own["features_dir"]), (None, usual), (json.dumps(own), own["features_dir"])):
+    for given, found in (
+        ({}, usual),
+        (own, own["features_dir"]),
+        (None, usual),
+        (json.dumps(own), own["features_dir"]),
+    ):
         assert directory.render(rbln_operands_feature_discovery=given) == found
     assert directory.render() == usual
 
