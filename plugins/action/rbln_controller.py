@@ -230,5 +230,5 @@ def _found(findings: Findings, hosts: t.Sequence[str]) -> t.Iterator[None]:
     except NpuError as exc:
         findings.add(exc, hosts)
     except AnsibleError as exc:
-        what = "The inputs of %s cannot be read: %s." % (hosts[0], line(str(exc), 500).rstrip("."))
+        what = "The inputs cannot be read: %s." % line(str(exc), 500).rstrip(".")
         findings.add(NpuError(what, "Correct the variable, or the file that it names."), hosts)

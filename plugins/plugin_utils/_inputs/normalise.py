@@ -35,8 +35,10 @@ _NOTHING = ("", "none", "null", "~")
 
 def _kind(value: t.Any) -> str:
     """The type of a value without Ansible's own class for it."""
-    kinds = {t.Mapping: "dict", (list, tuple): "list", bool: "bool", int: "int", float: "float", str: "str"}
-    return next((word for kind, word in kinds.items() if isinstance(value, kind)), type(value).__name__)
+    if isinstance(value, t.Mapping):
+        return "dict"
+    exact: tuple[type, ...] = (bool, int, float, str, list)
+    return next((kind.__name__ for kind in exact if isinstance(value, kind)), type(value).__name__)
 
 
 def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
