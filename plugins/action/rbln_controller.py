@@ -73,7 +73,7 @@ role_defaults(of_cluster.ROLE)
 
 @dataclass
 class Kind:
-    """Hosts with the same inputs; `wanted` are those of the host roles, None where they cannot be read."""
+    """Hosts with the same inputs, and these; `wanted` are those of the host roles, None where they cannot be read."""
 
     hosts: list[str]
     variables: Result
@@ -100,7 +100,9 @@ class ActionModule(OfTask, Answering):
         kinds = []
         for group in alike(hosts, known().inputs - OF_A_HOST):
             variables = {**role_defaults(of_cluster.ROLE), **hosts[group[0]]}
-            kinds.append(Kind(group, variables, Templar(loader=self._loader, variables=variables)))
+            templar = Templar(loader=self._loader, variables=variables)
+            alone = {name: value for name, value in variables.items() if name not in OF_A_HOST}
+            kinds.append(Kind(group, alone, templar))
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
         for kind in kinds:
@@ -123,7 +125,9 @@ class ActionModule(OfTask, Answering):
         hostvars = task_vars["hostvars"]
         raw = {host: hostvars.raw_get(host) for host in task_vars["ansible_play_batch"]}
         mine = raw.get(task_vars["inventory_hostname"]) or {}
-        given = {name: task_vars[name] for name in known().inputs if name in task_vars}
+        # Of what is no input, names that tasks do not make are judged too.
+        names = known().inputs | (set_names(task_vars) - known().made - set(mine))
+        given = {name: task_vars[name] for name in names if name in task_vars}
         below = {name: given.pop(name) for name in set(given).difference(mine)}
         above = {name: value for name, value in given.items() if written(mine.get(name)) != written(value)}
         shared = {"hostvars": hostvars, "ansible_search_path": task_vars.get("ansible_search_path") or []}
@@ -215,7 +219,7 @@ def _observed(variables: t.Mapping[str, t.Any]) -> Result | None:
 def _comes(task_vars: Result, tag: str) -> bool:
     """Whether this run does what has the tag."""
     run, skip = task_vars.get("ansible_run_tags") or ["all"], task_vars.get("ansible_skip_tags") or []
-    return ("all" in run or tag in run) and tag not in skip
+    return not {"all", "tagged", tag}.isdisjoint(run) and {"all", "tagged", tag}.isdisjoint(skip)
 
 
 @contextlib.contextmanager
@@ -226,5 +230,5 @@ def _found(findings: Findings, hosts: t.Sequence[str]) -> t.Iterator[None]:
     except NpuError as exc:
         findings.add(exc, hosts)
     except AnsibleError as exc:
-        what = "The inputs of %s cannot be read: %s." % (hosts[0], line(str(exc), 500).rstrip("."))
+        what = "The inputs cannot be read: %s." % line(str(exc), 500).rstrip(".")
         findings.add(NpuError(what, "Correct the variable, or the file that it names."), hosts)

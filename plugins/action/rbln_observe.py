@@ -26,6 +26,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import l
 # What Pythons before 3.8 say to a module of this collection.
 TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
 
+# The code of a shell that does not find its program.
+NOT_FOUND = 127
 # What programs that give root, and Ansible, say when they do not. sudo also warns, and gives root all the same.
 NO_ROOT = re.compile(
     r"^(?!.*\bsudo: (?:unable to resolve host|setrlimit)).*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |"
@@ -45,6 +47,20 @@ def _no_root(host: str, said: str) -> str:
             "%s: become does not work: %s." % (host, line(found[-1], 300).rstrip(".")),
             "Let the account of the connection become root, give its password with --ask-become-pass, or connect as "
             "root.",
+        )
+    )
+
+
+def _no_python(host: str, said: str, code: t.Any) -> str:
+    """The message that the Python of the host is no program; empty for another exit code."""
+    if code != NOT_FOUND:
+        return ""
+    missing = (text for text in said.splitlines() if "not found" in text or "No such" in text)
+    told = line(next(missing, "no such program"), 300).rstrip(".")
+    return str(
+        NpuError(
+            "%s: its Python does not run: %s." % (host, told),
+            "Install Python 3.8 or newer there, and set ansible_python_interpreter to its path.",
         )
     )
 
@@ -77,15 +93,11 @@ class ActionModule(Answering):
             result.update(failed=True, msg=refused)
             return result
         said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
-        if result.get("failed") and self._task.become:
-            result["msg"] = _no_root(self._host_name(task_vars), said) or result.get("msg", "")
-        if result.get("failed") and any(text in said for text in TOO_OLD):
-            result["msg"] = (
-                "The Python of %s is older than 3.8, which the modules of this collection need. "
-                "Next: install a newer one there and set ansible_python_interpreter to it."
-                % (task_vars or {}).get("inventory_hostname", "the host")
-            )
-            return self._brief(result, "module_stdout", "module_stderr")
+        if result.get("failed"):
+            told = self._why(self._host_name(task_vars), said, result.get("rc"))
+            if told:
+                result["msg"] = told
+                return self._brief(result, "module_stdout", "module_stderr")
         observed = result.get("ansible_facts", {}).get("rbln_observed")
         if observed:
             observed["host_tool"]["config"] = config
@@ -93,3 +105,12 @@ class ActionModule(Answering):
             if units and args["host_tool"] == wanted:
                 observed["host_tool"] = judge_again(observed["host_tool"], config, units)
         return result
+
+    def _why(self, host: str, said: str, code: t.Any) -> str:
+        """Why no module has run on the host; empty when none of this is the cause."""
+        if any(text in said for text in TOO_OLD):
+            return (
+                "The Python of %s is older than 3.8, which the modules of this collection need. "
+                "Next: install a newer one there and set ansible_python_interpreter to it." % host
+            )
+        return (_no_root(host, said) if self._task.become else "") or _no_python(host, said, code)

@@ -26,6 +26,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import CONTROLLER
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import (
     Case,
     driver_files,
@@ -55,7 +56,7 @@ def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
 
 
 def _told_here(host: str, finding: t.Mapping[str, t.Any], first: str) -> str:
-    other = "What the message of %s says of the controller stops it." % first
+    other = "The problem of the controller in the message of %s stops it too. Next: Correct that one." % first
     return _problem_text(finding) if first == host else other
 
 
@@ -113,7 +114,7 @@ class ActionModule(Answering):
             return result
         texts = [_problem_text(stop) for stop in planned["stops"]]
         here = of_host(host, [variables.get(name) for name in FINDINGS], variables.get("ansible_play_batch") or ())
-        stops = [Problem("controller", ERROR, one["detail"], one["next_step"], PROFILE.name) for one, _first in here]
+        stops = [Problem(CONTROLLER, ERROR, one["detail"], one["next_step"], PROFILE.name) for one, _first in here]
         planned["stops"] = [*(stop.to_dict() for stop in stops), *planned["stops"]]
         # Each is told once: by the first host that it stops.
         texts = [*dict.fromkeys(_told_here(host, one, first) for one, first in here), *texts]

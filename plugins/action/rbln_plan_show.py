@@ -126,7 +126,6 @@ def _cluster(name: str, hosts: t.Mapping[str, Result]) -> ClusterPlan:
 
 def _error(said: Result) -> str:
     """Why the cluster part of a host failed; empty when it has not."""
-    failed = next((said[name] for name in (MEMBER, CHOSEN, JUDGED) if (said.get(name) or {}).get("failed")), None)
-    if failed is None:
-        return ""
-    return str((failed.get("result") or {}).get("error") or failed.get("msg"))
+    records = (said.get(name) or {} for name in (MEMBER, CHOSEN, JUDGED))
+    failed = next((record for record in records if record.get("failed") or record.get("ok") is False), None)
+    return "" if failed is None else str(failed.get("msg"))

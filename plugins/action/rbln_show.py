@@ -16,6 +16,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview imp
     overview,
     state_of,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
 
 # {what: (variable that the role registers, fact with its checks)}
 SOURCES = {
@@ -24,6 +25,7 @@ SOURCES = {
 }
 OBSERVATION = SOURCES["observation"][0]
 NODES = "__%s_operands_nodes" % PREFIX
+MEMBER, CHOSEN = "__%s_operands_member" % PREFIX, "__%s_operands_clusters" % PREFIX
 ARGUMENTS = {"what": {"type": "str", "choices": list(SOURCES), "default": "observation"}}
 
 
@@ -40,7 +42,10 @@ class ActionModule(Answering):
         # Untemplated: this holds text of hosts.
         known = {host: variables["hostvars"].raw_get(host) for host in hosts}
         nodes: dict[str, t.Any] = {}
-        for found in known.values():
+        for host, found in known.items():
+            # A host whose cluster inputs are wrong is not one without a cluster.
+            if error := _refused(host, found):
+                nodes[host] = {**NO_NODE, "error": error}
             nodes.update(_registered(found, NODES).get("states") or {})
         states = [self._state(host, known[host], args["what"], nodes.get(host)) for host in hosts]
         lines = overview(states)
@@ -65,6 +70,14 @@ class ActionModule(Answering):
             said = judged.get("msg") or seen.get("msg") or "it was not reached, or an earlier task failed"
             return HostState(host, error=str(said))
         return HostState(host, facts[PREFIX], facts.get(PREFIX + "_runtimes") or {}, facts[fact], node)
+
+
+def _refused(host: str, variables: t.Mapping[str, t.Any]) -> str:
+    """Why the cluster of a host could not be asked; empty where it was, or where the host has none."""
+    member = _registered(variables, MEMBER)
+    if member.get("msg") and "member" not in member:
+        return str(member["msg"])
+    return str((_registered(variables, CHOSEN).get("errors") or {}).get(host) or "")
 
 
 def _registered(variables: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import typing as t
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import jinja2
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.plugins.filter.typed_input import to_typed_input
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import install
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.apt import Apt
@@ -65,10 +67,18 @@ def test_what_feature_discovery_wrote_goes_with_it() -> None:
     task = next(task for task in hosts["tasks"] if "feature discovery" in task["name"])
     specs = load(ROOT / "roles" / "rbln_operands" / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
     usual = specs["rbln_operands_feature_discovery"]["options"]["features_dir"]["default"]
-    directory = jinja2.Template(task["vars"]["__rbln_features_dir"].strip())
+    environment = jinja2.Environment()
+    environment.filters["rebellions.npu.typed_input"] = to_typed_input
+    directory = environment.from_string(task["vars"]["__rbln_features_dir"].strip())
     path = task[BUILTIN + "file"]["path"].replace("{{ __rbln_features_dir }}", "%s")
     assert task[BUILTIN + "file"]["state"] == "absent" and path == "%s/" + FILE
-    for given, found in (({}, usual), ({"features_dir": "/opt/features.d"}, "/opt/features.d"), (None, usual)):
+    own = {"features_dir": "/opt/features.d"}
+    for given, found in (
+        ({}, usual),
+        (own, own["features_dir"]),
+        (None, usual),
+        (json.dumps(own), own["features_dir"]),
+    ):
         assert directory.render(rbln_operands_feature_discovery=given) == found
     assert directory.render() == usual
 

@@ -10,6 +10,9 @@ import typing as t
 
 Variables = t.Mapping[str, t.Any]
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The words of a path, and of a text that is no name, name nothing: our own paths have the word of a fact.
+_PATH = re.compile(r"(?<=['\"}])/[\w./-]*")
+_TEXT = re.compile(r"\\?(['\"])([^'\"{}\\]*)\\?\1")
 # What a template finds below these is another thing for each host.
 _OF_A_HOST = frozenset({"hostvars", "vars", "ansible_facts"})
 # The same for all hosts, and long.
@@ -31,10 +34,16 @@ def _all_written(variables: Variables, names: t.Collection[str]) -> str:
         name = waiting.pop()
         seen[name] = text = written(variables[name])
         if "{{" in text or "{%" in text:
-            words = set(_WORD.findall(text))
+            words = _words(text)
             found = {word for word in words if word in variables} - _OF_A_HOST - _OF_ALL
             waiting |= (found | ({"inventory_hostname"} if words & _OF_A_HOST else set())) - set(seen)
     return "\n".join("%s=%s" % item for item in sorted(seen.items()))
+
+
+def _words(text: str) -> set[str]:
+    """What may be a name in a template; a text in quotes may be the name that a lookup is given."""
+    named = _TEXT.sub(lambda found: found[0] if found[2].isidentifier() else " ", _PATH.sub("", text))
+    return set(_WORD.findall(named))
 
 
 def written(value: t.Any) -> str:

@@ -57,10 +57,14 @@ class Findings:
 
 
 def of_host(host: str, results: t.Iterable[t.Any], running: t.Collection[str]) -> list[tuple[Finding, str]]:
-    """(finding, the first host of this run that it stops) for each that stops `host`, from registered results."""
-    found = []
+    """(finding, the first host of this run that it stops) for each that stops `host`, from registered results.
+
+    Two looks may have found the same.
+    """
+    found: dict[tuple[str, str], tuple[Finding, str]] = {}
     for result in results:
         for item in (result or {}).get("problems") or []:
             if host in item["hosts"]:
-                found.append((item, next(one for one in item["hosts"] if one in running or one == host)))
-    return found
+                first = next(one for one in item["hosts"] if one in running or one == host)
+                found.setdefault((item["detail"], item["next_step"]), (item, first))
+    return list(found.values())

@@ -86,7 +86,7 @@ def unknown(names: t.Iterable[str], own: t.Sequence[str] = ()) -> list[Unknown]:
     for prefix in own:
         taken = sorted(name for name in inputs if name.startswith(prefix))
         if taken or not prefix.startswith(INPUT):
-            why = "inputs of this collection begin with it (%s)" % taken[0] if taken else "it does not begin so"
+            why = "the input %s begins with it" % taken[0] if taken else "it does not begin with %s" % INPUT
             raise NpuError(
                 "%s has %r, which is no prefix of your own: %s." % (OWN, prefix, why),
                 "Name a longer one, such as %sacme_." % INPUT,

@@ -33,6 +33,14 @@ _EXPECTED = {
 _NOTHING = ("", "none", "null", "~")
 
 
+def _kind(value: t.Any) -> str:
+    """The type of a value without Ansible's own class for it."""
+    if isinstance(value, t.Mapping):
+        return "dict"
+    exact: tuple[type, ...] = (bool, int, float, str, list)
+    return next((kind.__name__ for kind in exact if isinstance(value, kind)), type(value).__name__)
+
+
 def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
     """Text without blanks around it.
 
@@ -41,7 +49,7 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
     if isinstance(value, str):
         return value.strip()
     if option.get("no_log"):
-        raise NpuError("%s must be text, not %s." % (name, type(value).__name__), "Quote the value.")
+        raise NpuError("%s must be text, not %s." % (name, _kind(value)), "Quote the value.")
     if isinstance(value, bool) and "yes" in (option.get("choices") or ()):
         return value
     if isinstance(value, bool):
@@ -56,7 +64,7 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
     if isinstance(value, int):
         return value
     raise NpuError(
-        "%s must be text, not %s." % (name, type(value).__name__), "Write the text alone, without a key or brackets."
+        "%s must be text, not %s." % (name, _kind(value)), "Write the text alone, without a key or brackets."
     )
 
 
@@ -97,7 +105,7 @@ def _list(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> list[t.Any]
         else:
             value = [part.strip() for part in re.split(r"[,\n]", text) if part.strip()]
     if not isinstance(value, (list, tuple)):
-        raise NpuError("%s must be a list, not %s." % (name, type(value).__name__), "Write a YAML list.")
+        raise NpuError("%s must be a list, not %s." % (name, _kind(value)), "Write a YAML list.")
     element = {**option, "type": option.get("elements", "raw"), "elements": "raw"}
     return [_typed("%s[%d]" % (name, number), item, element) for number, item in enumerate(value)]
 
@@ -111,7 +119,7 @@ def _dict(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> dict[str, t
                 "%s is not a mapping: %s." % (name, exc), "Write a YAML mapping, or JSON where only text can be given."
             ) from exc
     if not isinstance(value, t.Mapping):
-        raise NpuError("%s must be a mapping, not %s." % (name, type(value).__name__), "Write a YAML mapping.")
+        raise NpuError("%s must be a mapping, not %s." % (name, _kind(value)), "Write a YAML mapping.")
     options = option.get("options")
     if not options:
         return dict(value)

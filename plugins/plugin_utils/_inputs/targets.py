@@ -14,11 +14,11 @@ from .._objects.names import INPUT
 from .normalise import nearest, normalise, suggestion
 from .roles import COLLECTION, role_inputs
 
-SERIAL = INPUT + "serial"
+SERIAL, BUDGET = INPUT + "serial", INPUT + "failure_budget"
 # Inputs that only playbooks and defaults of roles read, with what a survey may give for them.
 PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     SERIAL: {"type": "list", "elements": "raw"},
-    INPUT + "failure_budget": {"type": "int"},
+    BUDGET: {"type": "int"},
     INPUT + "airgap": {"type": "bool"},
     INPUT + "plan_exit": {"type": "bool"},
     INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
@@ -61,6 +61,10 @@ def typed_input(name: str, value: t.Any) -> t.Any:
         raise NpuError("%s is not an input of this collection." % name, suggestion(name, PLAYBOOKS))
     given = [value] if name == SERIAL and isinstance(value, (int, float)) else value
     found = normalise({name: given}, {name: spec})[name]
+    if name == BUDGET and found is not None and found < 1:
+        raise NpuError(
+            "%s is %d, so no host would be changed." % (name, found), "Write 1 to stop at the first host that fails."
+        )
     return _batches(found, value) if name == SERIAL and found is not None else found
 
 

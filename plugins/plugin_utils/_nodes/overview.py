@@ -136,7 +136,8 @@ def _runtime(runtimes: Data) -> str:
         " ".join(part for part in (one["name"], one.get("version") or "", "STOPPED" if is_stopped(one) else "") if part)
         for one in found
     ]
-    return ", ".join(told) or NONE
+    unclear = "runtimes" not in runtimes or runtimes.get("ambiguous")
+    return ", ".join(told) or (NOT_KNOWN if unclear else NONE)
 
 
 def _node(node: NodeState | None) -> str:

@@ -26,6 +26,8 @@ Data = t.Mapping[str, t.Any]
 PLAIN, TITLE, CHANGE, DISRUPT, STOP, WARN, GOOD = "plain", "title", "change", "disrupt", "stop", "warn", "good"
 # A screen has some forty lines: more kinds of plan, labels or objects than these are counted.
 MOST_GROUPS, MOST_LINES, MOST_NAMES = 8, 12, 8
+# The code of all that is wrong on the controller: its text says which, and is the same for each host that it stops.
+CONTROLLER = "controller"
 # Characters of a text that somebody else has written.
 LONGEST = 600
 ACTIONS = {"created": "create", "changed": "change", "deleted": "remove"}
@@ -184,9 +186,13 @@ def _key(plan: HostPlan) -> tuple[t.Any, ...]:
     return (
         plan.error,
         tuple(_steps(plan)),
-        tuple(sorted(item["code"] for item in plan.stops)),
-        tuple(sorted(item["code"] for item in _warnings(plan))),
+        tuple(sorted(_kind(item) for item in plan.stops)),
+        tuple(sorted(_kind(item) for item in _warnings(plan))),
     )
+
+
+def _kind(item: Data) -> tuple[str, str]:
+    return str(item["code"]), str(item["detail"]) if item["code"] == CONTROLLER else ""
 
 
 def _grouped(plans: t.Sequence[HostPlan]) -> list[tuple[HostPlan, list[str]]]:
@@ -224,6 +230,7 @@ def _group(plan: HostPlan, names: t.Sequence[str]) -> list[Line]:
 
 def _problem(word: str, item: Data, on: str, style: str) -> Line:
     step = f" Next: {item['next_step']}" if item["next_step"] else ""
+    on = "" if item["code"] == CONTROLLER else on
     return Line(_short(f"  {word}  {item['code']}{on}: {item['detail']}{step}"), style)
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_root
+from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_python, _no_root
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_r
         ),
         ("Timeout (12s) waiting for privilege escalation prompt: ", "Timeout (12s) waiting for privilege escalation"),
         ("sudo: npu is not in the sudoers file.", "sudo: npu is not in the sudoers file"),
+        ("sudo: unable to resolve host n1\nsudo: a password is required", "sudo: a password is required"),
         ("/bin/sh: 1: exec: sudo: not found\n", "/bin/sh: 1: exec: sudo: not found"),
         # As sudo says it to an account whose password is right.
         ("npu is not in the sudoers file.  This incident will be reported.", "npu is not in the sudoers file"),
@@ -50,3 +51,13 @@ def test_become_that_does_not_work_is_said_in_one_sentence(said: str, told: str)
 )
 def test_other_errors_stay_what_they_are(said: str) -> None:
     assert _no_root("n1", said) == ""
+
+
+def test_a_python_that_is_no_program_is_named() -> None:
+    text = _no_python("n1", "sudo: unable to resolve host n1\n/bin/sh: 1: /usr/bin/python9: not found\n", 127)
+    assert text == (
+        "n1: its Python does not run: /bin/sh: 1: /usr/bin/python9: not found. "
+        "Next: Install Python 3.8 or newer there, and set ansible_python_interpreter to its path."
+    )
+    assert _no_python("n1", "", 127).startswith("n1: its Python does not run: no such program. Next: ")
+    assert _no_python("n1", "/bin/sh: 1: /usr/bin/python9: not found", 1) == ""

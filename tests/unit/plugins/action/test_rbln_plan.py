@@ -97,4 +97,5 @@ def test_a_look_that_fails_is_a_problem_of_the_plan_and_no_look_is_made_without_
 def test_what_is_wrong_on_the_controller_is_told_by_the_first_host_that_it_stops() -> None:
     finding = {"detail": "/srv/a.run cannot be read.", "next_step": "Check the path.", "hosts": ["n1", "n2"]}
     assert _told_here("n1", finding, "n1") == "/srv/a.run cannot be read. Next: Check the path."
-    assert _told_here("n2", finding, "n1") == "What the message of n1 says of the controller stops it."
+    told = _told_here("n2", finding, "n1")
+    assert told == "The problem of the controller in the message of n1 stops it too. Next: Correct that one."

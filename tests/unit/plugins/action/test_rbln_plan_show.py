@@ -103,7 +103,7 @@ def member(cluster: str, mark: str = "") -> dict[str, t.Any]:
 def test_clusters_are_those_of_the_members_and_errors_those_of_the_hosts() -> None:
     record = {"node": "n1", "changed": True, "before": {}, "after": {"a": "b"}}
     work = {"objects": {"DaemonSet x/y": "created"}, "nodes": {"n1": record}, "warnings": ["w"]}
-    judged = {"rbln_operands_result": {"failed": True, "msg": "n2: no node.", "result": {"error": "no node."}}}
+    judged = {"rbln_operands_result": {"ok": False, "msg": "n2: no node.", "result": {"ok": False}}}
     found = _clusters(
         {
             "n1": {**member("c"), "__rbln_operands_applied": work},
@@ -114,5 +114,5 @@ def test_clusters_are_those_of_the_members_and_errors_those_of_the_hosts() -> No
         }
     )
     assert [cluster.name for cluster in found] == ["c", "c (2)", "that is not known"]
-    assert (found[0].objects, found[0].errors, found[0].warnings) == (work["objects"], {"n2": "no node."}, ["w"])
+    assert (found[0].objects, found[0].errors, found[0].warnings) == (work["objects"], {"n2": "n2: no node."}, ["w"])
     assert found[0].relabelled == [record] and found[2].errors == {"n5": "No kubeconfig."}

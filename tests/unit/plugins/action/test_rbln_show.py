@@ -126,6 +126,25 @@ def test_the_nodes_come_from_whichever_host_has_asked() -> None:
     assert not any("cordoned" in one["text"] for one in result["hosts"]["b"]["findings"])
 
 
+@pytest.mark.parametrize(
+    "registered",
+    [
+        {"__rbln_operands_member": {"failed": False, "msg": "rbln_operands_wait is 'perhaps'. Next: Set it."}},
+        {
+            "__rbln_operands_member": {"member": {"cluster": "c"}},
+            "__rbln_operands_clusters": {"errors": {"a": "rbln_operands_wait is 'perhaps'. Next: Set it."}},
+        },
+    ],
+)
+def test_a_host_whose_cluster_is_not_asked_has_an_unknown_node(registered: Data) -> None:
+    result, shown = run({"a": {**seen(), **registered}, "b": {**seen(), "__rbln_operands_member": {"member": {}}}})
+    told = "cluster: rbln_operands_wait is 'perhaps'. Next: Set it."
+    assert {"word": "unknown", "text": told} in result["hosts"]["a"]["findings"]
+    assert result["hosts"]["b"]["findings"] == []
+    node = shown[0][0].index("node")
+    assert {text[:1]: text[node:].split()[0] for text, *_more in shown[1:3]} == {"a": "unknown", "b": "-"}
+
+
 def test_a_proof_is_shown_where_it_is_asked_for() -> None:
     bad = {"name": "driver_loaded", "vendor": "rebellions", "scope": "driver", "ok": False, "severity": "error"}
     more = {"detail": "it is not loaded", "evidence": {"big": "x" * 5000}, "next_step": "Load.", "seconds": 0.1}

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.alike import alike
 
 NAMES = ("in_a", "in_b")
+BUNDLE = "{{ '/var/lib/rbln/bundle' if airgap else \"\" }}"
 
 
 class Vaulted(str):
@@ -41,6 +42,27 @@ def kinds(one: dict[str, t.Any], two: dict[str, t.Any]) -> int:
         ({"in_a": "{{ inventory_hostname }}"}, {"in_a": "{{ inventory_hostname }}"}, 2),
         ({"in_a": "{{ hostvars[groups.x[0]].y }}"}, {"in_a": "{{ hostvars[groups.x[0]].y }}"}, 2),
         ({"in_a": "{{ in_b }}", "in_b": "{{ in_a }}"}, {"in_a": "{{ in_b }}", "in_b": "{{ in_a }}"}, 1),
+        # A path is not the fact of a host that has a word of it as its name.
+        ({"in_a": BUNDLE, "rbln": 1, "airgap": 1}, {"in_a": BUNDLE, "rbln": 2, "airgap": 1}, 1),
+        ({"in_a": BUNDLE, "rbln": 1, "airgap": 1}, {"in_a": BUNDLE, "rbln": 1, "airgap": 2}, 2),
+        ({"in_a": "{{ x }}/rbln/y", "rbln": 1}, {"in_a": "{{ x }}/rbln/y", "rbln": 2}, 1),
+        (
+            {"in_a": "{{ x | default('rbln-system') }}", "rbln": 1},
+            {"in_a": "{{ x | default('rbln-system') }}", "rbln": 2},
+            1,
+        ),
+        *(
+            ({"in_a": text, "rbln": 1}, {"in_a": text, "rbln": 2}, 2)
+            for text in (
+                "{{ x == 'a' or rbln == 'b c' }}",
+                "{{ x == 'a b' or rbln == 'c' }}",
+                "{{ lookup('vars', 'rbln') }}",
+                "{{ 'it\\'s' if rbln else 'b' }}",
+                "{{ \"it's\" if rbln else 'b' }}",
+                "don't {{ 'a' if rbln else 'b' }}",
+            )
+        ),
+        ({"in_a": "{{ rbln.os.id }}", "rbln": 1}, {"in_a": "{{ rbln.os.id }}", "rbln": 2}, 2),
         ({"in_a": Vaulted("c1")}, {"in_a": Vaulted("c1")}, 1),
         ({"in_a": Vaulted("c1")}, {"in_a": Vaulted("c2")}, 2),
     ],

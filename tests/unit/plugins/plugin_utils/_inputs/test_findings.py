@@ -38,3 +38,6 @@ def test_a_host_learns_who_tells_of_its_problem() -> None:
     # The first one failed meanwhile.
     assert of_host("a", results, ["a", "b"]) == [(one, "a")]
     assert of_host("d", results, HOSTS) == []
+    # Both looks read the inputs.
+    again = [{"problems": [one]}, {"problems": [dict(one), {**one, "detail": "Y."}]}]
+    assert of_host("a", again, HOSTS) == [(one, "c"), ({**one, "detail": "Y."}, "c")]

@@ -189,3 +189,13 @@ def test_what_to_write_is_said(value: t.Any, spec: dict[str, t.Any], told: str) 
 @pytest.mark.parametrize(("value", "word"), [(True, "yes"), (False, "no"), ("auto", "auto")])
 def test_yes_and_no_without_quotes_are_words_where_they_are_choices(value: t.Any, word: str) -> None:
     assert normalise({"x": value}, {"x": {"type": "str", "choices": ["auto", "yes", "no"]}}) == {"x": word}
+
+
+def test_types_have_their_plain_names() -> None:
+    """From 2.19 on values are of classes of Ansible such as _AnsibleTaggedDict."""
+    number = type("_AnsibleTaggedInt", (int,), {})(1)
+    mapping = type("_AnsibleTaggedDict", (dict,), {})(a=1)
+    with pytest.raises(NpuError, match="^x must be a list, not dict. "):
+        normalise({"x": mapping}, {"x": {"type": "list"}})
+    with pytest.raises(NpuError, match="^x must be text, not int. "):
+        normalise({"x": number}, {"x": {"no_log": True}})

@@ -75,6 +75,12 @@ def test_what_is_no_number_or_no_input_is_refused() -> None:
         typed_input("rbln_serail", "1")
 
 
+@pytest.mark.parametrize("given", [0, "0", -1])
+def test_a_budget_that_is_spent_before_a_host_fails_is_refused(given: t.Any) -> None:
+    with pytest.raises(NpuError, match="^rbln_failure_budget is -?[01], so no host .* Next: Write 1 to stop at the fi"):
+        typed_input("rbln_failure_budget", given)
+
+
 ALL = ["a", "b", "c"]
 
 

@@ -88,6 +88,8 @@ def test_a_host_in_order_is_one_green_row_and_a_total() -> None:
         ({"facts": facts(counts={"devices": 0}, npus=[])}, "firmware", "-"),
         ({"facts": facts(npus=[{"firmware": "1"}, {"firmware": "2"}])}, "firmware", "1, 2"),
         ({"runtimes": {"runtimes": []}}, "runtime", "none"),
+        ({"runtimes": {}}, "runtime", "unknown"),
+        ({"runtimes": {**runtime(selected=False), "ambiguous": {"reason": "two"}}}, "runtime", "unknown"),
         ({"runtimes": runtime(unit_state="inactive", process_started=None)}, "runtime", "containerd 1.7.1 STOPPED"),
         ({"runtimes": runtime(unit_state="active", process_started=None)}, "runtime", "containerd 1.7.1"),
         ({"node": None}, "node", "-"),

@@ -162,6 +162,16 @@ def test_many_kinds_of_plan_are_bounded_and_counted() -> None:
     assert "Hosts: 50 to change, 0 as wanted." in lines
 
 
+def test_problems_of_the_controller_have_one_code_and_each_is_shown() -> None:
+    def stopped(host: str, detail: str) -> HostPlan:
+        return HostPlan(host, stops=[{"code": "controller", "detail": detail, "next_step": "Correct it."}])
+
+    lost, denied = "/srv/driver.run cannot be read.", "The kubeconfig /srv/kube does not exist."
+    shown = text(stopped("npu1", lost), stopped("npu2", denied), stopped("npu3", lost))
+    assert "2 hosts: npu1, npu3\n  STOP  controller: %s Next: Correct it." % lost in shown
+    assert "1 host: npu2\n  STOP  controller: %s Next: Correct it." % denied in shown
+
+
 def test_hosts_with_the_same_problem_are_one_group_although_their_devices_differ() -> None:
     stopped = [
         HostPlan(

@@ -1,0 +1,67 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which variables the look at the controller judges for each host of a play."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible_collections.rebellions.npu.plugins.action.rbln_controller import ActionModule, _comes
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
+
+Data = dict[str, Any]
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, host: str) -> Any:
+        return self[host]
+
+
+class Look(ActionModule):
+    def __init__(self) -> None:
+        self._loader = DataLoader()
+        self._templar = SimpleNamespace(template=lambda value: value)
+
+
+def of_play(hosts: Data, **play: Any) -> Data:
+    first = next(iter(hosts))
+    shared = {"hostvars": HostVars(hosts), "inventory_hostname": first, "ansible_play_batch": list(hosts)}
+    return {**hosts[first], **play, **shared}
+
+
+def test_names_of_the_play_itself_are_judged_as_those_of_the_inventory() -> None:
+    hosts: Data = {"a": {"rbln_discover_observation": {}}, "b": {}}
+    variables = Look()._variables(of_play(hosts, rbln_kubeconfg="/x", rbln_acme_site="s", rbln_failure={}))
+    assert all({"rbln_kubeconfg", "rbln_acme_site"} <= set(found) for found in variables.values())
+    assert not any("rbln_failure" in found for found in variables.values())
+    findings = Findings(list(hosts))
+    misspelt, warnings = Look()._judge_names(variables, findings)
+    assert misspelt and [item["hosts"] for item in findings.items()] == [["a", "b"]]
+    assert len(warnings) == 1 and warnings[0].startswith("rbln_acme_site is not an input")
+
+
+def test_what_is_wrong_for_one_host_stops_no_other() -> None:
+    """Inputs that differ from host to host are judged with their host."""
+    hosts: Data = {"a": {"rbln_discover_expected_addresses": {"x": "y"}}, "b": {}}
+    result = Look()._look("inputs", True, of_play(hosts))
+    assert result == {"changed": False, "problems": []}
+
+
+@pytest.mark.parametrize(
+    "run, skip, expected",
+    [
+        (["all"], [], True),
+        ([], [], True),
+        (["driver"], [], True),
+        (["toolkit"], [], False),
+        (["tagged"], [], True),
+        (["all"], ["driver"], False),
+        (["all"], ["tagged"], False),
+        (["driver"], ["toolkit"], True),
+    ],
+)
+def test_a_part_comes_by_the_tags_of_the_run(run: list[str], skip: list[str], expected: bool) -> None:
+    assert _comes({"ansible_run_tags": run, "ansible_skip_tags": skip}, "driver") is expected
