@@ -69,7 +69,7 @@ def test_a_wrong_answer_fails_its_host_alone(tmp_path: Path, venv: Path) -> None
     told = run.out + run.err
     assert "Traceback" not in told and control.files() == before
     run = control.play("discover")
-    assert run.one("Show what was found", "good").state == "ok" and sorted(run.stats) == sorted(["good", *WRONG])
+    assert run.one("Show the hosts", "good").state == "ok" and sorted(run.stats) == sorted(["good", *WRONG])
     assert {one.host for one in run.failed()} == set(WRONG)
     for host, (_path, _value, where) in WRONG.items():
         (failed,) = run.failed(host)

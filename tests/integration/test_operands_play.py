@@ -317,7 +317,7 @@ def test_P01_toleration_mismatch_names_taint_and_node_of_one_host(api: ApiServer
     waits = re.findall(r"^validator: (\d) of 2 nodes ready, 1\d of 13 s: (.*)$", run.text, re.M)
     assert len(waits) == 1 and waits[0][0] == "1" and TAINT in waits[0][1], run.text[-3000:]
     # What fails is said of each host, and by no other task.
-    assert run.tasks[WORK]["a"]["ok"] is False and run.tasks[WORK]["a"].get("failed") is not True
+    assert run.tasks[WORK]["a"]["waited"]["ok"] is False and run.tasks[WORK]["a"].get("failed") is not True
     assert "node node-a: the taint team=ml:NoExecute is not tolerated" in run.judged("a")["msg"]
     assert run.judged("b").get("failed") is not True
 
