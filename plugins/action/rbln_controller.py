@@ -63,6 +63,8 @@ ARGUMENTS = {
 JUDGED = "%s_inputs" % PREFLIGHT
 # Inputs that differ from host to host; what reads them says what is wrong with them.
 OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", "%s_expected_addresses" % DISCOVER})
+# Inputs that name the cluster: a default of the role takes one whose template fails for one that is not set.
+LOGIN = (INPUT + "kubeconfig", INPUT + "kube_context")
 # Seconds for one answer of an API server.
 TIMEOUT = 10.0
 # Once a run: Ansible loads its plugins before it starts a process for each task.
@@ -171,7 +173,9 @@ class ActionModule(OfTask, Answering):
     ) -> None:
         clusters: dict[tuple[str, str], tuple[Inputs, list[str]]] = {}
         for kind in kinds:
-            with _found(findings, kind.hosts):
+            with _found(findings, kind.hosts, kind):
+                for name in LOGIN:
+                    kind.templar.template(kind.variables.get(name))
                 raw = raw_inputs(kind.templar, kind.variables, role_inputs((of_cluster.ROLE,)))
                 inputs = t.cast(Inputs, of_cluster.read_inputs(raw))
                 if not inputs["enabled"] or inputs["delivery"] != "apply" or inputs["state"] != "present":
@@ -204,9 +208,9 @@ def _members(hostvars: t.Any, seen: t.Mapping[str, Result | None]) -> list[Membe
 
 def _read_inputs(kind: Kind, findings: Findings) -> None:
     for name in PLAYBOOKS:
-        with _found(findings, kind.hosts):
+        with _found(findings, kind.hosts, kind):
             typed_input(name, kind.templar.template(kind.variables.get(name)))
-    with _found(findings, kind.hosts):
+    with _found(findings, kind.hosts, kind):
         kind.wanted = read_inputs(kind.templar, kind.variables)
 
 
@@ -223,12 +227,26 @@ def _comes(task_vars: Result, tag: str) -> bool:
 
 
 @contextlib.contextmanager
-def _found(findings: Findings, hosts: t.Sequence[str]) -> t.Iterator[None]:
+def _found(findings: Findings, hosts: t.Sequence[str], kind: Kind | None = None) -> t.Iterator[None]:
     """What is wrong stops these hosts, and the look at the rest goes on."""
     try:
         yield
     except NpuError as exc:
         findings.add(exc, hosts)
     except AnsibleError as exc:
-        what = "The inputs cannot be read: %s." % line(str(exc), 500).rstrip(".")
+        what = "%s cannot be read: %s." % (_unreadable(kind), line(str(exc), 500).rstrip("."))
         findings.add(NpuError(what, "Correct the variable, or the file that it names."), hosts)
+
+
+def _unreadable(kind: Kind | None) -> str:
+    """The first input of these hosts whose template fails; defaults of the role, which name other inputs, come last."""
+    if kind is None:
+        return "An input"
+    usual = role_defaults(of_cluster.ROLE)
+    given = known().inputs.intersection(kind.variables)
+    for name in sorted(given, key=lambda one: (one in usual and kind.variables[one] == usual[one], one)):
+        try:
+            kind.templar.template(kind.variables[name])
+        except AnsibleError:
+            return name
+    return "An input"

@@ -11,6 +11,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.rebellions.npu.plugins.action.rbln_controller import ActionModule, _comes
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import _trusted
 
 Data = dict[str, Any]
 
@@ -65,3 +66,13 @@ def test_what_is_wrong_for_one_host_stops_no_other() -> None:
 )
 def test_a_part_comes_by_the_tags_of_the_run(run: list[str], skip: list[str], expected: bool) -> None:
     assert _comes({"ansible_run_tags": run, "ansible_skip_tags": skip}, "driver") is expected
+
+
+def test_an_input_whose_template_fails_is_named_once_for_all_hosts() -> None:
+    wrong = {"rbln_kubeconfig": _trusted("{{ undefd }}"), "rbln_serial": "1"}
+    look = Look()
+    look._task = SimpleNamespace(environment=None)
+    result = look._look("controller", True, of_play({"a": dict(wrong), "b": dict(wrong)}))
+    # A default of the role has it too, and takes it for not set.
+    assert result["failed"] and result["msg"].startswith("Nothing was changed. rbln_kubeconfig cannot be read: ")
+    assert "undefd" in result["msg"] and result["msg"].count(" Next: ") == 1
