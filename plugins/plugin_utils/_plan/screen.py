@@ -90,7 +90,7 @@ class Totals(t.TypedDict):
     unplanned: int
     clusters: int
     create: int
-    update: int
+    modify: int
     remove: int
     label: int
     refused: int
