@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import re
 
 import pytest
@@ -148,7 +149,8 @@ def rows(run: Run) -> dict[str, list[str]]:
     """{host: the words of its row} of the screen."""
     lines = run.out.splitlines()
     first = next(number for number, line in enumerate(lines) if line.split()[:2] == ["host", "NPUs"])
-    return {words[0]: words for words in (line.split() for line in lines[first + 1 :]) if words and words[0] in BOTH}
+    table = itertools.takewhile(str.strip, lines[first + 1 :])
+    return {words[0]: words for words in map(str.split, table)}
 
 
 def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_failed(nodes: Hosts) -> None:
