@@ -360,7 +360,8 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     assert mode.strip() == "600"
     play(book, where).unchanged([E])
     # Other proxies of a converged host: one restart, and a proof. The role alone has left no ready file to remove.
-    other = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:3"})
+    third: Data = {**given, "rbln_https_proxy": "http://u:hunted-word@ours:3"}
+    other = bare.inventory(E, **third)
     run = play(book, other).good([E])
     did = [task.split(" : ")[-1] for task in run.changed()]
     assert did == [order[0], order[2]], did
@@ -377,7 +378,7 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     assert bare.lab.exec(E, "cat %szz-rbln-proxy.env" % folder).stdout.count("hunted-word@ours:3") == 2
     assert bare.lab.exec(E, "ls %s*.former || :; systemctl is-active containerd" % folder).stdout == "active\n"
     bare.lab.exec(E, "rm %sguard.conf; systemctl daemon-reload" % folder)
-    play(book, other).unchanged([E])
+    play(book, bare.inventory(E, **third)).unchanged([E])
 
 
 def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
