@@ -161,7 +161,7 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
         run = play("discover", nodes.inventory(), env=TERMINAL)
         assert run.code == 0, run.out[-2000:] + run.err[-1000:]
         assert rows(run)[A][1:3] == ["2", "3.2.2"] and "containerd" in rows(run)[A]
-        assert "cluster: node it-a is cordoned. Next: Run `kubectl uncordon it-a`" in run.out, run.out
+        assert "cluster: node it-a is cordoned and drained. Next: Run `kubectl uncordon it-a`" in run.out, run.out
         assert "2 hosts: 2 ok" in run.out and "evidence" not in run.out and len(run.out) < 6000
         # Another callback's output is its own; the screen is beside it.
         asked = play("discover", nodes.inventory())
