@@ -229,7 +229,8 @@ LAYERS = (
     # Two emulated machines at a time would each take twice as long.
     _sample("vm", 650, holds=("emulator",), after=VM),
     _sample("fuzz", 100, after=LAB),
-    _sample("dnf", 120),
+    # The demo compares the containers of the machine.
+    _sample("dnf", 120, uses=("lab",)),
     _sample("attack", 80, uses=("stage",)),
     _sample("secrets", 200, uses=("lab",), after=("build/hosts",)),
     Layer(

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import typing as t
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._plan.driver import holds_secret
 from .._plan.situation import Case, Situation, driver_files, ours, wanted_version
 from .driver_files import Finder, is_address
 from .signing_key import is_file, signing_key
@@ -61,7 +61,8 @@ def needs(wanted: Data, facts: Data | None, beside: t.Callable[[str], str]) -> l
     if ca_path and get("source") in ("package", "runfile"):
         found.append(Need(ca_path))
     repository = get("repository") or {}
-    if get("source") == "package" and repository.get("key") and is_file(repository["key"]):
+    refused = holds_secret(str(repository.get("url") or ""))
+    if get("source") == "package" and repository.get("key") and is_file(repository["key"]) and not refused:
         prints = repository.get("fingerprint") or ()
         prints = (prints,) if isinstance(prints, str) else tuple(prints)
         found.append(Need(beside(repository["key"]), fingerprints=prints))
@@ -70,7 +71,7 @@ def needs(wanted: Data, facts: Data | None, beside: t.Callable[[str], str]) -> l
         for item in driver_files({**wanted, ours("driver_version"): version}, facts or _UNSEEN):
             signature = item.get("signature") or ""
             keyring = get("runfile_keyring") if signature else ""
-            if not any(is_address(word) and "@" in urlsplit(word).netloc for word in (item["src"], signature)):
+            if not any(map(holds_secret, (item["src"], signature))):
                 name, sha256 = item.get("name") or "", item["sha256"]
                 found.append(Need(item["src"], name, sha256, signature, keyring, get("cache"), ca_path))
     return found

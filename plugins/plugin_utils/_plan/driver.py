@@ -382,9 +382,11 @@ def _source_is_given(draft: Draft, now: Situation, files: t.Sequence[Data]) -> b
     return True
 
 
+def holds_secret(address: str) -> bool:
+    """Whether an address has a name, a password or a token, for which the plan refuses it."""
+    return "://" in address and (mask(address) != address or "@" in address.partition("://")[2].partition("/")[0])
+
+
 def _has_secret(now: Situation, files: t.Sequence[Data]) -> bool:
     addresses = [file["src"] for file in files] + [file.get("signature", "") for file in files]
-    return any(
-        "://" in address and (mask(address) != address or "@" in address.partition("://")[2].partition("/")[0])
-        for address in [*addresses, *(str(now.get("repository").get(key, "")) for key in ("url", "key"))]
-    )
+    return any(map(holds_secret, [*addresses, *(str(now.get("repository").get(key, "")) for key in ("url", "key"))]))

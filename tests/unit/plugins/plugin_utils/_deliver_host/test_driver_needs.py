@@ -72,6 +72,9 @@ def test_certificate_and_key_of_a_repository_are_needed() -> None:
 
 def test_what_the_plan_says_is_not_said_again() -> None:
     assert found({**RUNFILE, "rbln_driver_runfile": "https://user:word@r/a.run"}) == []
+    assert found({**RUNFILE, "rbln_driver_runfile": "https://r/a.run?token=hunted-word-3"}) == []
+    repository = {"url": "https://user:word@r/", "key": "/srv/key.asc"}
+    assert found({"rbln_driver_source": "package", "rbln_driver_repository": repository}) == []
     (need,) = found({**RUNFILE, "rbln_driver_runfile_keyring": "/ring.asc"})
     assert (need.keyring, need.signature) == ("", "")
 
