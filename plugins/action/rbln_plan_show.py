@@ -7,16 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible import constants
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import (
-    CHANGE,
-    DISRUPT,
-    GOOD,
-    STOP,
-    TITLE,
-    WARN,
     ClusterPlan,
     HostPlan,
     document,
@@ -31,14 +24,6 @@ MEMBER, CHOSEN, APPLIED = "__rbln_operands_member", "__rbln_operands_clusters", 
 JUDGED = "rbln_operands_result"
 REBOOT = "rbln_driver_reboot"
 MORE = " See them with --limit, or all of it with rbln_plan_format: json."
-COLOURS = {
-    TITLE: "COLOR_HIGHLIGHT",
-    CHANGE: "COLOR_CHANGED",
-    DISRUPT: "COLOR_CHANGED",
-    STOP: "COLOR_ERROR",
-    WARN: "COLOR_WARN",
-    GOOD: "COLOR_OK",
-}
 
 
 class ActionModule(Answering):
@@ -62,14 +47,10 @@ class ActionModule(Answering):
             # The callback shows it in its own form, as it shows the result of debug.
             result.update(plan=clean_all(document(plans, clusters)), _ansible_verbose_always=True)
             return result
-        lines = [(clean(text), style) for text, style in screen(plans, clusters, MORE)]
-        result["msg"] = [text for text, _style in lines]
-        self._show((text, _colour(style)) for text, style in lines)
+        lines = [(clean(text), tone) for text, tone in screen(plans, clusters, MORE)]
+        result["msg"] = [text for text, _tone in lines]
+        self._show(lines)
         return result
-
-
-def _colour(style: str) -> str | None:
-    return getattr(constants, COLOURS[style]) if style in COLOURS else None
 
 
 def _registered(variables: Result, host: str) -> Result:

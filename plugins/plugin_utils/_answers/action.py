@@ -29,8 +29,10 @@ MEMORY = ("memory", "ansible.builtin.memory", "ansible.legacy.memory")
 UNREADABLE = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
 # Ansible's own colours for the tones of _text/screen.py; it leaves them out where it writes no colours.
 COLOURS = {
+    "title": constants.COLOR_HIGHLIGHT,
     "good": constants.COLOR_OK,
     "change": constants.COLOR_CHANGED,
+    "disrupt": constants.COLOR_CHANGED,
     "unsure": constants.COLOR_WARN,
     "bad": constants.COLOR_ERROR,
 }

@@ -19,11 +19,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 )
 
 from .._objects.parts import GATE_PREFIX
+from .._text.screen import BAD, CHANGE, DISRUPT, GOOD, TITLE, UNSURE, Line
 from .words import change, count, disruption, hosts, some, why
 
 Data = t.Mapping[str, t.Any]
-# What a line is about. The colours are those of who prints it.
-PLAIN, TITLE, CHANGE, DISRUPT, STOP, WARN, GOOD = "plain", "title", "change", "disrupt", "stop", "warn", "good"
 # A screen has some forty lines: more kinds of plan, labels or objects than these are counted.
 MOST_GROUPS, MOST_LINES, MOST_NAMES = 8, 12, 8
 # The code of all that is wrong on the controller: its text says which, and is the same for each host that it stops.
@@ -33,11 +32,6 @@ LONGEST = 600
 ACTIONS = {"created": "create", "changed": "change", "deleted": "remove"}
 FAILED = ("failed", "not tried")
 DISTURBED = {RESTART: "restart a container runtime", EVICT: "reload the driver", REBOOT: "reboot"}
-
-
-class Line(t.NamedTuple):
-    text: str
-    style: str = PLAIN
 
 
 @dataclass(frozen=True)
@@ -131,12 +125,12 @@ def screen(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan], more:
     left = [name for _plan, names in groups[MOST_GROUPS:] for name in names]
     if left:
         kinds = count(len(groups) - MOST_GROUPS, "more kind")
-        lines += [Line(""), Line(f"{kinds} of plan for {count(len(left), 'host')}: {hosts(left)}.{more}", WARN)]
+        lines += [Line(""), Line(f"{kinds} of plan for {count(len(left), 'host')}: {hosts(left)}.{more}", UNSURE)]
     for cluster in clusters[:MOST_GROUPS]:
         lines += [Line(""), *_cluster(cluster)]
     if len(clusters) > MOST_GROUPS:
         names = [cluster.name for cluster in clusters[MOST_GROUPS:]]
-        lines += [Line(""), Line(f"{count(len(names), 'more cluster')}: {some(names)}.{more}", WARN)]
+        lines += [Line(""), Line(f"{count(len(names), 'more cluster')}: {some(names)}.{more}", UNSURE)]
     return [*lines, Line(""), *_totals(counted, plans)]
 
 
@@ -212,19 +206,19 @@ def _grouped(plans: t.Sequence[HostPlan]) -> list[tuple[HostPlan, list[str]]]:
 def _group(plan: HostPlan, names: t.Sequence[str]) -> list[Line]:
     lines = [Line(f"{count(len(names), 'host')}: {hosts(names)}", TITLE)]
     if plan.error:
-        return [*lines, Line(_short(f"  NO PLAN  {plan.error}"), STOP)]
+        return [*lines, Line(_short(f"  NO PLAN  {plan.error}"), BAD)]
     # The same problem on several hosts may name other devices there.
     on = f" (on {plan.host})" if len(names) > 1 else ""
-    lines += [_problem("STOP", item, on, STOP) for item in plan.stops[:MOST_LINES]]
+    lines += [_problem("STOP", item, on, BAD) for item in plan.stops[:MOST_LINES]]
     if len(plan.stops) > MOST_LINES:
-        lines.append(Line(f"  and {count(len(plan.stops) - MOST_LINES, 'more stop')}", STOP))
+        lines.append(Line(f"  and {count(len(plan.stops) - MOST_LINES, 'more stop')}", BAD))
     if plan.stops and plan.steps:
         lines.append(Line("  Without the stop:"))
     lines += _steps(plan)
     warnings = _warnings(plan)
-    lines += [_problem("NOTE", item, on, WARN) for item in warnings[:MOST_LINES]]
+    lines += [_problem("NOTE", item, on, UNSURE) for item in warnings[:MOST_LINES]]
     if len(warnings) > MOST_LINES:
-        lines.append(Line(f"  and {count(len(warnings) - MOST_LINES, 'more note')}", WARN))
+        lines.append(Line(f"  and {count(len(warnings) - MOST_LINES, 'more note')}", UNSURE))
     return lines if plan.steps or plan.stops else [*lines, Line("  nothing to do", GOOD)]
 
 
@@ -248,12 +242,12 @@ def _cluster(cluster: ClusterPlan) -> list[Line]:
             if action == wanted
         ]
     lines += _labels(cluster)
-    lines += [Line(_short(f"  NOTE  {text}"), WARN) for text in cluster.warnings[:MOST_LINES]]
+    lines += [Line(_short(f"  NOTE  {text}"), UNSURE) for text in cluster.warnings[:MOST_LINES]]
     return lines if cluster.changes or cluster.refused else [*lines, Line("  nothing to do", GOOD)]
 
 
 def _style(action: str) -> str:
-    return STOP if action in FAILED else DISRUPT if action == "deleted" else CHANGE
+    return BAD if action in FAILED else DISRUPT if action == "deleted" else CHANGE
 
 
 def _refusals(cluster: ClusterPlan) -> list[Line]:
@@ -262,9 +256,9 @@ def _refusals(cluster: ClusterPlan) -> list[Line]:
     for host, text in cluster.errors.items():
         # A message about one host begins with its name.
         reasons.setdefault(text.removeprefix(f"{host}: "), []).append(host)
-    lines = [Line(_short(f"  STOP  {hosts(names)}: {text}"), STOP) for text, names in reasons.items()]
+    lines = [Line(_short(f"  STOP  {hosts(names)}: {text}"), BAD) for text, names in reasons.items()]
     left = len(lines) - MOST_LINES
-    return lines[:MOST_LINES] + ([Line(f"  and {count(left, 'more stop')}", STOP)] if left > 0 else [])
+    return lines[:MOST_LINES] + ([Line(f"  and {count(left, 'more stop')}", BAD)] if left > 0 else [])
 
 
 def _labels(cluster: ClusterPlan) -> list[Line]:
@@ -308,7 +302,7 @@ def _totals(counted: Totals, plans: t.Sequence[HostPlan]) -> list[Line]:
         *([f"{counted['unplanned']} without a plan"] if counted["unplanned"] else []),
     ]
     bad = counted["stopped"] or counted["unplanned"]
-    lines = [Line(f"Hosts: {', '.join(words)}.", STOP if bad else CHANGE if counted["change"] else GOOD)]
+    lines = [Line(f"Hosts: {', '.join(words)}.", BAD if bad else CHANGE if counted["change"] else GOOD)]
     kinds = Counter(
         kind
         for plan in plans
@@ -329,7 +323,7 @@ def _totals(counted: Totals, plans: t.Sequence[HostPlan]) -> list[Line]:
             f"{count(counted['label'], 'node')} to label"
         )
         refused = f"; {count(counted['refused'], 'cluster')} refused" if counted["refused"] else ""
-        style = STOP if refused else CHANGE if pending({**counted, "change": 0}) else GOOD
+        style = BAD if refused else CHANGE if pending({**counted, "change": 0}) else GOOD
         lines.append(Line(f"{text}{refused}.", style))
     return lines
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 # Tones, which _answers/action.py gives Ansible's own colours.
-PLAIN, GOOD, CHANGE, UNSURE, BAD = "", "good", "change", "unsure", "bad"
+PLAIN, TITLE, GOOD, CHANGE, DISRUPT, UNSURE, BAD = "", "title", "good", "change", "disrupt", "unsure", "bad"
 # Names that are listed before the others are counted.
 NAMES = 5
 

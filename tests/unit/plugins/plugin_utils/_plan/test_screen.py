@@ -10,10 +10,6 @@ import typing as t
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan import words
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import (
-    DISRUPT,
-    GOOD,
-    STOP,
-    WARN,
     ClusterPlan,
     HostPlan,
     document,
@@ -21,6 +17,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import
     screen,
     totals,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.screen import BAD, DISRUPT, GOOD, UNSURE
 from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import (
     NO_DRIVER,
     Data,
@@ -184,15 +181,15 @@ def test_hosts_with_the_same_problem_are_one_group_although_their_devices_differ
         "3 hosts: n0 to n2",
         "  STOP  disk_full (on n0): /dev/sd0 is full. Next: Free it.",
     ]
-    assert lines[3].style == STOP and "Hosts: 0 to change, 1 as wanted, 3 stopped." in [line.text for line in lines]
-    assert "  nothing to do" in [line.text for line in lines if line.style == GOOD]
+    assert lines[3].tone == BAD and "Hosts: 0 to change, 1 as wanted, 3 stopped." in [line.text for line in lines]
+    assert "  nothing to do" in [line.text for line in lines if line.tone == GOOD]
 
 
 def test_a_caution_is_a_note_and_information_is_not_shown() -> None:
     caution = {"code": "disk_low", "severity": "warning", "detail": "Little room.", "next_step": ""}
     plan = HostPlan("n1", cautions=[caution, {**caution, "code": "told", "severity": "info"}])
     lines = screen([plan], [])
-    assert [line.text for line in lines if line.style == WARN] == ["  NOTE  disk_low: Little room."]
+    assert [line.text for line in lines if line.tone == UNSURE] == ["  NOTE  disk_low: Little room."]
 
 
 def test_a_host_without_a_plan_is_named_with_its_error() -> None:
@@ -240,7 +237,7 @@ def test_a_cluster_says_what_is_created_changed_removed_and_labelled() -> None:
         "Hosts: 0 to change, 0 as wanted.",
         "Clusters: 2 to create, 1 to change, 1 to remove, 61 nodes to label.",
     ]
-    assert [line.style for line in screen([], [cluster]) if line.text.startswith("  remove")] == [DISRUPT]
+    assert [line.tone for line in screen([], [cluster]) if line.text.startswith("  remove")] == [DISRUPT]
 
 
 def test_what_a_cluster_refuses_is_a_stop_said_once() -> None:
