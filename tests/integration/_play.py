@@ -156,8 +156,8 @@ def _podman() -> Path:
     """The lab's podman for the connection plugin; each call leaves a line in $NPU_IT_LOG."""
     path = FOLDER / "podman"
     text = (
-        '#!/bin/sh\n[ -z "${NPU_IT_LOG:-}" ] || printf "%%s\\n" "$*" | head -c 300 | tr "\\n" " " | sed "s/$/\\n/" '
-        '>>"$NPU_IT_LOG"\nexec %s "$@"\n'
+        '#!/bin/sh\n[ -z "${NPU_IT_LOG:-}" ] || (set -f; set -- $*; printf "%%.300s\\n" "$*") >>"$NPU_IT_LOG"\n'
+        'exec %s "$@"\n'
     )
     path.write_text(text % (STATE / "podman"))
     path.chmod(0o755)
@@ -186,6 +186,7 @@ def command(book: str | Path, where: Path, *args: str, extra: Data | None = None
     The playbook is one of the collection (by name) or a file; `extra` is passed as JSON by -e.
     """
     settings = environment(
+        ANSIBLE_CONFIG=str(Path(__file__).with_name("ansible.cfg")),
         ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
         ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",
         ANSIBLE_PIPELINING="true",

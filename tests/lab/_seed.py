@@ -145,7 +145,7 @@ StartLimitIntervalSec=0
 EnvironmentFile=/run/npu-lab/node.env
 ExecStartPre=/usr/local/lib/npu-lab/node-images.sh
 ExecStart=/usr/local/bin/kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.kubeconfig \
-    --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --root-dir=%(root)s --v=2
+    --cgroup-root=${CGROUP_ROOT} --hostname-override=%(name)s --node-ip=%(ip)s --root-dir=%(root)s
 Restart=always
 RestartSec=1
 KillMode=process

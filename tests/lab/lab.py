@@ -237,9 +237,8 @@ class Lab:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command (list) or a shell line (text) on a host; LabError with its stderr when check and it fails."""
         words = ["sh", "-c", argv] if isinstance(argv, str) else list(argv)
-        return podman(
-            "exec", *(["-i"] if stdin is not None else []), host, *words, timeout=timeout, check=check, stdin=stdin
-        )
+        way = ["exec", *(["-i"] if stdin is not None else []), host]
+        return run([self.podman_executable, *way, *words], timeout, check, stdin)
 
     def kubectl(
         self, *argv: str | Path, timeout: float = 60, check: bool = True, stdin: str | None = None
@@ -395,7 +394,8 @@ class Lab:
         seed = _seed.host_seed(
             name, host["index"], kind, host["node"], [Npu(*npu) for npu in host["npus"]], kernel, pki
         )
-        podman("create", "--name", name, "--hostname", name, *options, *labels, image)
+        identity = podman("create", "--name", name, "--hostname", name, *options, *labels, image).stdout
+        put(_machine.IDS / name, identity)
         with tempfile.TemporaryDirectory(prefix="npu-lab-") as folder:
             _seed.write(seed, Path(folder))
             Path(folder).chmod(0o755)
@@ -421,10 +421,8 @@ class Lab:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since))
 
         def up() -> bool:
-            return podman("exec", name, "systemctl", "is-system-running", check=False).stdout.strip() in (
-                "running",
-                "degraded",
-            )
+            asked = self.exec(name, ["systemctl", "is-system-running"], check=False)
+            return asked.stdout.strip() in ("running", "degraded")
 
         def node() -> bool:
             # "Ready" may be 40 s old after a restart: the heartbeat must be of this boot.
@@ -434,15 +432,15 @@ class Lab:
         try:
             until(seconds, "%s: systemd" % name, up)
             if host["node"]:
-                until(seconds, "%s: node Ready" % name, node)
+                until(seconds, "%s: node Ready" % name, node, 0.5)
         except LabError as exc:
-            state = podman(
-                "exec", name, "systemctl", "--no-pager", "--failed", "status", "containerd", "kubelet", check=False
-            )
+            words = ["systemctl", "--no-pager", "--failed", "status", "containerd", "kubelet"]
+            state = self.exec(name, words, check=False)
             raise LabError("%s\n%s" % (exc, (state.stdout + state.stderr)[-3000:])) from exc
 
     def _remove_container(self, name: str) -> None:
         identity = podman("inspect", "-f", "{{.Id}}", name, check=False).stdout.strip()
+        (_machine.IDS / name).unlink(missing_ok=True)
         if identity:
             podman("rm", "-f", "-v", "-t", "0", name)
         volumes = [name + "-" + path for path in ("containerd", "kubelet", "docker", "containers")]
