@@ -11,6 +11,12 @@ from pathlib import Path
 
 from ._base import API, LAB_DIR, POD_CIDR, PREFIX
 
+# Each of them is a process at every start and every reload of systemd, and none finds something in a container.
+_GENERATORS = (
+    "cryptsetup debug fstab getty gpt-auto hibernate-resume integritysetup rc-local run ssh system-update sysv tpm2 "
+    "veritysetup"
+).split()
+
 
 class Kind(t.NamedTuple):
     """A kind of host of the lab.
@@ -238,6 +244,9 @@ def host_seed(
         "etc/containerd/config.toml": (_CONTAINERD_2 if kind.containerd == "3" else _CONTAINERD_1, 0o644),
         "etc/systemd/system/containerd.service.d/10-npu-lab.conf": (_AFTER_PREP, 0o644),
         "etc/cni/net.d/10-lab.conflist": (_cni(index), 0o644),
+        # Newer than /usr: nothing is brought up to date at the first start.
+        "etc/.updated": ("", 0o644),
+        "var/.updated": ("", 0o644),
     }
     for script in ("hardware", "node-prep", "node-images", "node-stop"):
         files["usr/local/lib/npu-lab/%s.sh" % script] = ((LAB_DIR / "seed" / (script + ".sh")).read_text(), 0o755)
@@ -245,7 +254,9 @@ def host_seed(
         "etc/systemd/system/sysinit.target.wants/npu-lab-hardware.service": "../npu-lab-hardware.service",
         wants + "npu-lab-node.service": "../npu-lab-node.service",
         "usr/lib/modules/%s/build" % kernel: "/usr/src/linux-headers-" + kernel,
+        "etc/systemd/system/systemd-binfmt.service": "/dev/null",
     }
+    links.update({"etc/systemd/system-generators/systemd-%s-generator" % name: "/dev/null" for name in _GENERATORS})
     if kind.built:
         files["etc/systemd/system/containerd.service"] = (_CONTAINERD_UNIT, 0o644)
         links[wants + "containerd.service"] = "../containerd.service"
