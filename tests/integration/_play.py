@@ -22,6 +22,7 @@ from tests.tools.paths import COLLECTIONS, NAME, NAMESPACE, WORK, environment
 FOLDER = WORK / "integration" / str(os.getpid())
 STAGE = FOLDER / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
+CONFIG = str(Path(__file__).with_name("ansible.cfg"))
 NAMESPACE_OF_TESTS = "rbln-it"
 # Label and taint: only these nodes run the pods of the tests, and they run no other pods, so that a demo may be up on
 # the same cluster.
@@ -186,7 +187,7 @@ def command(book: str | Path, where: Path, *args: str, extra: Data | None = None
     The playbook is one of the collection (by name) or a file; `extra` is passed as JSON by -e.
     """
     settings = environment(
-        ANSIBLE_CONFIG=str(Path(__file__).with_name("ansible.cfg")),
+        ANSIBLE_CONFIG=CONFIG,
         ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
         ANSIBLE_STDOUT_CALLBACK="ansible.posix.jsonl",
         ANSIBLE_PIPELINING="true",

@@ -15,13 +15,15 @@ import typing as t
 import pytest
 
 from tests.integration._hosts import BARE, NODES, Hosts
-from tests.integration._play import FOLDER, STAGED
+from tests.integration._play import CONFIG, FOLDER, STAGED
 from tests.lab import Lab
 from tests.tools.paths import STAGE
 from tests.tools.stage import stage
 
 if str(STAGE) not in sys.path:
     sys.path.insert(0, str(STAGE))
+# For tests that start playbooks in an environment of their own making.
+os.environ["ANSIBLE_CONFIG"] = CONFIG
 
 
 @pytest.fixture(scope="session")
