@@ -56,7 +56,7 @@ case "$1 $2" in
 esac
 id=
 [ -z "$host" ] || read -r id 2>/dev/null <"%(ids)s/$host"
-if [ -n "$id" ] && [ -e "/run/runc/$id/state.json" ]; then
+if [ -n "$id" ] && [ -e "%(runc)s/$id/state.json" ]; then
   [ "$2" = -i ] || exec </dev/null
   shift "$words"
   exec runc exec "$id" "$@"
@@ -218,8 +218,13 @@ def settings() -> None:
     put(STATE / "containers.conf", conf)
     # The folder of the one that is written here may be on PATH.
     path = os.pathsep.join(one for one in os.get_exec_path() if one != str(STATE))
-    words = {"ids": IDS, "conf": STATE / "containers.conf", "podman": shutil.which("podman", path=path) or "podman"}
-    put(STATE / "podman", _PODMAN % words, 0o755)
+    podman_program = shutil.which("podman", path=path) or "podman"
+    put(STATE / "podman", executor(IDS, Path("/run/runc"), STATE / "containers.conf", podman_program), 0o755)
+
+
+def executor(ids: Path, runc: Path, conf: Path, podman_program: str) -> str:
+    """A shell script in the place of podman, whose executions of plain commands are runc's; `runc` is its state."""
+    return _PODMAN % {"ids": ids, "runc": runc, "conf": conf, "podman": podman_program}
 
 
 def podman_network() -> str | None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.tests.lab import _machine
 from ansible_collections.rebellions.npu.tests.tools import count, layers, skips, stage, with_ansible
 from ansible_collections.rebellions.npu.tests.tools.count import Count
 from ansible_collections.rebellions.npu.tests.tools.paths import SELF
@@ -200,6 +202,40 @@ def test_every_proof_has_a_sample() -> None:
     assert {layer.name for layer in layers.LAYERS if layer.group == "sample"} == {
         "sample/" + name for name in found - {"foretell", "scale"}
     }
+
+
+@pytest.mark.parametrize(
+    "words, program",
+    [
+        ("exec npu-a ls -l", "runc: exec 0a1 ls -l"),
+        ("exec -i npu-a cat", "runc: exec 0a1 cat, given"),
+        ("exec -u root npu-a ls", "podman: exec -u root npu-a ls"),
+        ("exec ended ls", "podman: exec ended ls"),
+        ("exec other ls", "podman: exec other ls"),
+        ("mount npu-a", "podman: mount npu-a"),
+    ],
+)
+def test_a_command_on_a_host_of_the_lab_is_executed_by_runc(words: str, program: str, tmp_path: Path) -> None:
+    """Where the host runs, and nothing else is asked; the rest is podman's."""
+    (tmp_path / "ids").mkdir()
+    (tmp_path / "state" / "0a1").mkdir(parents=True)
+    (tmp_path / "state" / "0a1" / "state.json").touch()
+    for host, identity in {"npu-a": "0a1", "ended": "0b2"}.items():
+        (tmp_path / "ids" / host).write_text(identity + "\n")
+    for name in ("runc", "podman"):
+        (tmp_path / name).write_text('#!/bin/sh\nread -r given; echo "%s: $*${given:+, $given}"\n' % name)
+        (tmp_path / name).chmod(0o755)
+    script = _machine.executor(tmp_path / "ids", tmp_path / "state", tmp_path / "conf", str(tmp_path / "podman"))
+    env = {**os.environ, "PATH": "%s:%s" % (tmp_path, os.environ["PATH"])}
+    done = subprocess.run(
+        ["sh", "-c", script, "podman", *words.split()],
+        input="given\n" if "-i" in words else "",
+        capture_output=True,
+        text=True,
+        env=env,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (program + "\n", "")
 
 
 SKIPS = """SKIPPED [1] tests/unit/a.py:27: could not import 'kubernetes': No module named 'kubernetes'
