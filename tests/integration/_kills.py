@@ -129,7 +129,9 @@ class Case(t.NamedTuple):
 DIVIDING = ("staged", "journal committing", "renamed", "cleaned")
 
 
-def killed_at_steps(hosts: Hosts, case: Case, killer: Path, tmp_path: Path) -> None:
+def killed_at_steps(
+    hosts: Hosts, case: Case, killer: Path, tmp_path: Path, dividing: t.Sequence[str] = DIVIDING
+) -> None:
     host, runtime, files, judge, unit = case
     hosts.state[host] = "dirty"
     take_out = tmp_path / "out.yml"
@@ -146,7 +148,7 @@ def killed_at_steps(hosts: Hosts, case: Case, killer: Path, tmp_path: Path) -> N
     new = seen(whole.one("After the kill", host)).files
     assert new != old and seen(whole.one("After all", host)).files == old
     every = os.environ.get("NPU_KILLS") == "all"
-    numbers = range(len(steps)) if every else sorted(steps.index(step) for step in DIVIDING)
+    numbers = range(len(steps)) if every else sorted(steps.index(step) for step in dividing)
     states = []
     for number, run in zip(numbers, one_kill(tmp_path, killer, hosts, host, runtime, text, numbers), strict=True):
         where = "%d %s" % (number, steps[number])
