@@ -15,7 +15,7 @@ import subprocess
 import typing as t
 from pathlib import Path
 
-from tests.lab._base import end, run, until
+from tests.lab._base import end, patience, run, until
 from tests.lab._go import program
 
 Data = t.Dict[str, t.Any]
@@ -23,6 +23,11 @@ NAMESPACE = "rbln-system"
 RESOURCE = "rebellions.ai/npu"
 # The tag of images that no kubelet can pull.
 NO_IMAGE = "not-there"
+
+
+def patient(seconds: int) -> int:
+    """What a run may wait for the server and its controllers: longer on a loaded machine."""
+    return round(seconds * patience())
 
 
 def _port() -> int:

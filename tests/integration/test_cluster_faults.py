@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 import typing as t
 
 import pytest
 
-from tests.integration._api_server import NAMESPACE, NO_IMAGE, Data
+from tests.integration._api_server import NAMESPACE, NO_IMAGE, Data, patient
 from tests.integration._cluster_site import MONITOR, OPENSHIFT, RULE, Site, running
 from tests.integration._everything import EVERYTHING
 from tests.lab._base import until
@@ -58,7 +57,7 @@ def nothing_left(site: Site) -> t.Iterator[None]:
 
 
 def grant(site: Site, verb: str = "", plural: str = "") -> None:
-    """Every right to lowly but one; returns when the server knows it."""
+    """Every right to lowly but one, or every right; returns when the server knows it."""
     rules: list[Data] = [{"nonResourceURLs": ["*"], "verbs": ["get"]}]
     for group, plurals in PLURALS.items():
         rules += [
@@ -80,9 +79,9 @@ def grant(site: Site, verb: str = "", plural: str = "") -> None:
     binding["roleRef"] = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "lowly"}
     for item in (role, binding):
         site.server.kubectl("apply", "-f", "-", stdin=json.dumps(item))
-    if plural:
-        words = ("auth", "can-i", verb, plural, "--as", "lowly", "-n", NAMESPACE)
-        until(10, "no right to %s" % plural, lambda: site.server.kubectl(*words, check=False).stdout.strip() == "no")
+    words = ("auth", "can-i", verb or VERBS[0], plural or "nodes", "--as", "lowly", "-n", NAMESPACE)
+    answer = "no" if plural else "yes"
+    until(20, "%s: %s" % (words, answer), lambda: site.server.kubectl(*words, check=False).stdout.strip() == answer)
 
 
 MISSING = [("list", "nodes"), ("patch", "nodes"), ("list", "namespaces"), ("create", "leases")] + [
@@ -327,7 +326,7 @@ def test_two_writers_at_once_both_end_and_the_cluster_is_as_one_of_them_wants(si
     ends: dict[str, Data] = {}
 
     def write(team: str) -> None:
-        ends[team] = site.act("run", **{**SMD_AND_EXPORTER, "labels": {"team": team}, "lease_timeout": 30})
+        ends[team] = site.act("run", **{**SMD_AND_EXPORTER, "labels": {"team": team}, "lease_timeout": patient(30)})
 
     writers = [threading.Thread(target=write, args=(team,)) for team in ("a", "b")]
     for writer in writers:
@@ -377,22 +376,37 @@ def test_K18_startup_taints_are_waited_for_and_said(
 
     monkeypatch.setattr(wait, "FATAL_PATIENCE", 2.0)
     monkeypatch.setattr(wait, "TELL_EVERY", 3.0)
-    started = "node.cilium.io/agent-not-ready"
+    limit = patient(40)
+    started, said_once = "node.cilium.io/agent-not-ready", threading.Event()
+    plain = wait.Waiter._waits
+
+    def waits(self: t.Any, seconds: float) -> list[str]:
+        lines: list[str] = plain(self, seconds)
+        said_once.set()
+        return lines
+
+    def agent() -> None:
+        """The agent of the node is ready as soon as the run has said that it waits."""
+        said_once.wait(60)
+        site.server.kubectl("taint", "node", "node-0000", started + "-")
+
     with kubelets(site):
         site.server.kubectl("taint", "node", "node-0000", started + "=:NoSchedule", "team=research:NoSchedule")
-        people = site.act("run", ["a"], wait=True, wait_timeout=40)["waited"]
+        people = site.act("run", ["a"], wait=True, wait_timeout=limit)["waited"]
         site.server.kubectl("taint", "node", "node-0000", "team-")
         capfd.readouterr()
-        agent = threading.Timer(6, lambda: site.server.kubectl("taint", "node", "node-0000", started + "-"))
-        agent.start()
+        monkeypatch.setattr(wait.Waiter, "_waits", waits)
+        thread = threading.Thread(target=agent)
+        thread.start()
         try:
-            result = site.act("run", ["a"], wait=True, wait_timeout=40)
+            result = site.act("run", ["a"], wait=True, wait_timeout=limit)
         finally:
-            agent.join()
-    assert people["fatal"] and people["seconds"] < 20 and "team=research" in people["problems"][0]["text"]
-    assert result["waited"]["ok"] and result["waited"]["seconds"] > 4, result["msg"]
+            said_once.set()
+            thread.join()
+    assert people["fatal"] and people["seconds"] < limit / 2 and "team=research" in people["problems"][0]["text"]
+    assert result["waited"]["ok"] and result["waited"]["seconds"] > 3, result["msg"]
     said = [line for line in capfd.readouterr().out.splitlines() if started in line]
-    assert said[0].startswith("validator: 0 of 1 nodes ready, ") and " of 40 s: " in said[0], said
+    assert said[0].startswith("validator: 0 of 1 nodes ready, ") and " of %d s: " % limit in said[0], said
     assert all("agent of the node that removes the taint: Cilium" in line for line in said), said
 
 
@@ -406,7 +420,7 @@ def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
         site.server.kubectl(*words, json.dumps(conditions))
 
     with kubelets(site) as dead:
-        assert site.act("run", wait=True, wait_timeout=40)["waited"]["ok"]
+        assert site.act("run", wait=True, wait_timeout=patient(40))["waited"]["ok"]
         dead.add(lost)
         patch("node", lost, "Unknown")
         for pod in site.server.get("-n", NAMESPACE, "pods", "--field-selector", "spec.nodeName=" + lost)["items"]:
@@ -419,11 +433,11 @@ def test_K21_rollout_held_by_lost_node_names_it(site: Site) -> None:
 
         until(20, "the controller to miss the pod", unavailable)
         try:
-            given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": 12}
+            given: Data = {"device_plugin": {"env": {"LOG": "debug"}}, "wait": True, "wait_timeout": patient(12)}
             result = site.act("run", ["a"], **given)
             # The controller keeps the pods of the template that is wanted again, though their generation is older.
             kept = plugin_pods(site)
-            again = site.act("run", ["a"], wait=True, wait_timeout=20)
+            again = site.act("run", ["a"], wait=True, wait_timeout=patient(20))
             assert again["waited"]["ok"] and plugin_pods(site) == kept, again["msg"]
         finally:
             patch("node", lost, "True")
@@ -449,16 +463,16 @@ def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(s
     bad: Data = {"device_plugin": plugin, "wait": True, "rollback": True}
     with kubelets(site):
         # Without the input nothing was noted: what runs well is good.
-        assert site.act("run", wait=True, wait_timeout=40)["waited"]["ok"]
+        assert site.act("run", wait=True, wait_timeout=patient(40))["waited"]["ok"]
         before = plugin_pods(site)
-        failed = site.act("run", wait_timeout=8, **bad)
+        failed = site.act("run", wait_timeout=patient(8), **bad)
         after = plugin_pods(site)
-        refused = site.act("run", wait_timeout=8, **bad)
+        refused = site.act("run", wait_timeout=patient(8), **bad)
         written = [one for one in site.written if one[1] in ("daemonsets", "pods")]
-        good = site.act("run", wait_timeout=40, **{**bad, "device_plugin": {"image": {"tag": "next"}}})
+        good = site.act("run", wait_timeout=patient(40), **{**bad, "device_plugin": {"image": {"tag": "next"}}})
         assert good["waited"]["ok"], good["msg"]
         assert {plugin_pods(site)[node][1].rpartition(":")[2] for node in ("node-0000", "node-0001")} == {"next"}
-        site.act("run", wait_timeout=40, **{**bad, "device_plugin": {"image": {"tag": "next"}}})
+        site.act("run", wait_timeout=patient(40), **{**bad, "device_plugin": {"image": {"tag": "next"}}})
         # The status counts the pod of the third node, which the run before did not wait for.
         assert [one for one in site.written if one[2] != "rbln-status"] == []
     (text,) = [one["text"] for one in failed["waited"]["problems"]]
@@ -589,7 +603,11 @@ def test_one_refused_component_does_not_stop_the_others(site: Site) -> None:
         assert set(actions.values()) == {"created"}
     finally:
         site.server.kubectl("delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", "site")
-    time.sleep(1)
+    until(
+        20,
+        "no policy of the site",
+        lambda: site.server.kubectl(*words, stdin=json.dumps(probe), check=False).returncode == 0,
+    )
     result = site.everything()
     assert {name.rpartition("/")[2] for name, action in result["objects"].items() if action == "created"} >= {
         "rbln-smd",

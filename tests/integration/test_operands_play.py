@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.integration._api_server import NAMESPACE, ApiServer, Data
+from tests.integration._api_server import NAMESPACE, ApiServer, Data, patient
 
 WORK = "Work for the cluster"
 UUIDS = {
@@ -91,7 +91,7 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
     ) -> Run:
         """`own` are variables of single hosts, `forged` facts that the host a sets; with free, b comes last."""
         shared = {
-            "rbln_operands_wait_timeout": 25,
+            "rbln_operands_wait_timeout": patient(25),
             "rbln_operands_wait_delay": 1,
             **{"rbln_operands_" + key: value for key, value in inputs.items()},
         }
@@ -141,7 +141,7 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         if kubelet:
             helper.start()
         try:
-            done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=180, check=False)
+            done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=patient(180), check=False)
         finally:
             over.set()
             if kubelet:
@@ -288,7 +288,7 @@ def test_any_number_that_a_node_offers_is_read(api: ApiServer, play: t.Callable[
 
     assert offer(1000) == "1k"
     try:
-        run = play(wait_timeout=8)
+        run = play(wait_timeout=patient(8))
     finally:
         offer(NPUS)
     assert "node node-b: 1000 rebellions.ai/npu allocatable, 2 expected" in run.judged("b")["msg"]
@@ -310,12 +310,14 @@ def test_P01_toleration_mismatch_names_taint_and_node_of_one_host(api: ApiServer
     api.kubectl("taint", "node", "node-a", TAINT)
     try:
         api.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--wait=false")
-        run = play(wait_timeout=13)
+        limit = patient(13)
+        run = play(wait_timeout=limit)
     finally:
         api.kubectl("taint", "node", "node-a", "team-")
     assert run.code != 0
-    waits = re.findall(r"^validator: (\d) of 2 nodes ready, 1\d of 13 s: (.*)$", run.text, re.M)
-    assert len(waits) == 1 and waits[0][0] == "1" and TAINT in waits[0][1], run.text[-3000:]
+    waits = re.findall(r"^validator: (\d) of 2 nodes ready, \d+ of %d s: (.*)$" % limit, run.text, re.M)
+    # Every ten seconds one line; on a loaded machine the first may find neither node ready.
+    assert 1 <= len(waits) <= limit // 10 and waits[-1][0] == "1" and TAINT in waits[-1][1], run.text[-3000:]
     # What fails is said of each host, and by no other task.
     assert run.tasks[WORK]["a"]["waited"]["ok"] is False and run.tasks[WORK]["a"].get("failed") is not True
     assert "node node-a: the taint team=ml:NoExecute is not tolerated" in run.judged("a")["msg"]
@@ -521,7 +523,7 @@ def test_absent_leaves_nothing(api: ApiServer, play: t.Callable[..., Run]) -> No
 def test_S01_podsecurity_rejection_is_read_from_events(api: ApiServer, play: t.Callable[..., Run]) -> None:
     api.kubectl("create", "namespace", NAMESPACE)
     api.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=baseline", "team=infra")
-    rejected = play(pod_security="", wait_timeout=8)
+    rejected = play(pod_security="", wait_timeout=patient(8))
     assert (
         rejected.code != 0
         and "violates PodSecurity" in rejected.judged("a")["msg"]
@@ -557,7 +559,7 @@ def opened(api: ApiServer, tmp_path: Path, kubeconfig: Path, *hosts: str, fail: 
     (tmp_path / "play.yml").write_text(yaml.safe_dump([{**head, "tasks": tasks}], sort_keys=False))
     words = ["ansible-playbook", "-i", str(tmp_path / "inventory.yml"), str(tmp_path / "play.yml")]
     env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json")
-    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=180, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=patient(180), check=False)
     data = json.loads(done.stdout[done.stdout.index("{") :])
     (result,) = data["plays"][0]["tasks"][1]["hosts"].values()
     return Opened(result, done.stdout + done.stderr)
