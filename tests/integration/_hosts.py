@@ -219,6 +219,14 @@ class Hosts:
         if rest:
             self.site(*rest)
 
+    def mended(self, *hosts: str) -> None:
+        """Make sure that site.yml has ended well on hosts that it can make right without their being made anew."""
+        for host in hosts:
+            if self.state[host] == "new":
+                self.virgin(host)
+            if self.state[host] != "done":
+                self.site(host)
+
     # -- cluster
 
     def allocatable(self) -> dict[str, str | None]:

@@ -34,7 +34,7 @@ def test_containerd_killed_at_steps(nodes: Hosts, killer: Path, tmp_path: Path) 
 
 def test_site_repairs_a_killed_change(nodes: Hosts, killer: Path, tmp_path: Path) -> None:
     """Killed when the new file is in place and the journal is still there."""
-    nodes.done(B)
+    nodes.mended(B)
     nodes.state[B] = "dirty"
     tasks = [
         {"name": "Take out", "rebellions.npu.rbln_runtime_config": {"state": "absent", "runtime": ["containerd"]}},
@@ -109,6 +109,7 @@ def test_a_stale_library_fails_the_check_and_never_reaches_a_container(nodes: Ho
         nodes.lab.exec(B, go + "rm {0}.0.0; ln -sfn {0}.2.2 {0}; ldconfig".format(ml))
     nodes.lab.exec(B, [tool, "cdi"])
     assert nodes.lab.exec(B, [tool, "validate", "--scope", "driver", "--scope", "toolkit"], check=False).returncode == 0
+    nodes.state[B] = "done"
 
 
 def test_a_stopped_containerd_is_one_message_and_started_again(nodes: Hosts) -> None:
