@@ -70,6 +70,8 @@ class Newcomer:
             "ANSIBLE_COLLECTIONS_PATH": "%s:%s" % (folder / ".ansible/collections", COLLECTIONS),
             "ANSIBLE_NOCOLOR": "1",
             "PIP_CACHE_DIR": str(CACHE / "pip"),
+            # Most of what is installed is never imported here.
+            "PIP_COMPILE": "0",
             "LC_ALL": "C.UTF-8",
         }
 
