@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration._hosts import Hosts
 from tests.integration._play import NAMESPACE_OF_TESTS, NODE_LABEL, RESOURCE, Data, play
+from tests.integration._red import TERMINAL, one_message
 from tests.lab._base import until
 
 A, B, NEW = "it-a", "it-b", "it-n"
@@ -248,6 +249,68 @@ def test_what_a_real_kubelet_says_of_a_pod_is_read(cluster: Hosts) -> None:
         assert found["reason"] == "ErrImageNeverPull" and found["detail"].startswith("container main")
     finally:
         cluster.lab.kubectl("delete", "pods", *pods_of_test, "--wait=false", check=False)
+
+
+# A registry that has nothing, and one that lets nobody in.
+REGISTRY = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(401 if "/secret/" in self.path else 200 if self.path.strip("/") == "v2" else 404)
+        self.end_headers()
+    do_HEAD = do_GET
+http.server.HTTPServer(("127.0.0.1", 5999), Handler).serve_forever()
+"""
+# {repository: (what kubelet and runtime say of it, a part of the next step)}
+NOT_PULLED = {
+    "127.0.0.1:5999/npu/nowhere": ("not found", "Correct the image's name, tag or digest: rbln_registry"),
+    "127.0.0.1:5999/secret/plugin": ("401 Unauthorized", "Check the pull secret (rbln_operands_image_pull_secrets)"),
+    "127.0.0.1:9/npu/plugin": ("connection refused", "Make the registry answer this node"),
+}
+
+
+def test_what_kubelets_say_of_an_image_that_they_cannot_pull_is_read(cluster: Hosts) -> None:
+    """An everyday error: wrong name, no login, no registry, on two releases of containerd."""
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import explain_pod
+
+    cases = {"pull-%s-%d" % (node, at): (node, *one) for node in (A, B) for at, one in enumerate(NOT_PULLED.items())}
+
+    def problem(name: str) -> t.Any:
+        pod = json.loads(cluster.lab.kubectl("get", "pod", name, "-o", "json").stdout)
+        warnings = "involvedObject.name=%s,type=Warning" % name
+        return explain_pod(pod, items(cluster, "events", "--field-selector", warnings))
+
+    for node in (A, B):
+        start = ["systemd-run", "-q", "--collect", "--unit=npu-it-registry", "python3", "-c", REGISTRY]
+        cluster.lab.exec(node, start)
+    for name, (node, repository, _said) in cases.items():
+        box = {"name": "main", "image": repository + ":1"}
+        spec = {"nodeName": node, "containers": [box], "tolerations": [{"operator": "Exists"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        cluster.lab.kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    try:
+        for reason in ("ErrImagePull", "ImagePullBackOff"):
+            for name, (node, repository, (said, step)) in cases.items():
+                until(60, name, lambda name=name: problem(name)["reason"] == reason)  # type: ignore[misc]
+                found = problem(name)
+                start = "container main: %s for image %s:1: " % (reason, repository)
+                assert found["detail"].startswith(start) and said in found["detail"], found
+                assert found["node"] == node and found["next_step"].startswith(step), found
+    finally:
+        cluster.lab.kubectl("delete", "pods", *cases, "--wait=false", "--grace-period=0", check=False)
+        for node in (A, B):
+            cluster.lab.exec(node, "systemctl stop npu-it-registry")
+
+
+def test_an_image_that_cannot_be_pulled_is_one_message_for_each_host(cluster: Hosts) -> None:
+    """One of the errors of every day (test_everyday.py)."""
+    wrong = {"enabled": True, "source": "image", "image": {"repository": "npu/feature-dicovery", "tag": "9"}}
+    where = cluster.inventory(A, B, NEW, **MIXED, rbln_operands_feature_discovery=wrong, rbln_operands_wait_timeout=20)
+    run = play("site", where, "--limit", "%s,%s" % (A, B), "--tags", "operands", env=TERMINAL)
+    assert run.code == 2
+    for host in (A, B):
+        words = ("on node " + host, "Pull", "lab.local/npu/feature-dicovery:9", "rbln_registry")
+        one_message(run, host, *words)
 
 
 def test_an_image_that_a_kubelet_does_not_have_goes_back_from_the_first_node(cluster: Hosts) -> None:

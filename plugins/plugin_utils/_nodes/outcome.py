@@ -12,6 +12,8 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 _SHORT, _AROUND = 200, 30
+# Errors with one next step that are told before the others are counted: a wrong registry fails every component.
+MOST_TOLD = 2
 
 Data = t.Mapping[str, t.Any]
 
@@ -56,9 +58,23 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     left_out = "" if error else _left_out(host, outcome, work)
     errors = [left_out] if left_out else _errors(host, record, nodes, waited, str(error))
     if errors:
-        result.update(ok=False, error=" | ".join(errors))
+        result.update(ok=False, error=_joined(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
     return {"changed": False, "result": result, "msg": _good_news(host, result, work)}
+
+
+def _joined(errors: t.Sequence[str]) -> str:
+    """One message of several: what has the same next step is said together, the first of it and how much more."""
+    steps: dict[str, list[str]] = {}
+    for one in dict.fromkeys(errors):
+        what, _next, step = one.partition(" Next: ")
+        steps.setdefault(step, []).append(what)
+    told = []
+    for step, found in steps.items():
+        rest = len(found) - MOST_TOLD
+        text = " | ".join(found[:MOST_TOLD]) + (" (and %d more)" % rest if rest > 0 else "")
+        told.append("%s Next: %s" % (text, step) if step else text)
+    return " | ".join(told)
 
 
 def _left_out(host: str, outcome: Data, work: Data) -> str:

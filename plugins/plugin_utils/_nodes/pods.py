@@ -12,6 +12,7 @@ import typing as t
 from .._objects.names import INPUT, OPERANDS
 from .._objects.placement import Data
 from .._text.line import line
+from .pulls import NO_RIGHT_TO_PULL, PULLS, pull_problem
 from .records import PodProblem
 
 WAIT_CONTAINER = "wait-for-host"
@@ -20,10 +21,6 @@ _HOST_PART = f"Run the host part for this node ({INPUT}driver, {INPUT}container_
 HARMLESS = ("ContainerCreating", "PodInitializing")
 _OBJECTS_STEP = "Check the secrets and config maps that the pod names."
 _NEXT_STEPS = (
-    (
-        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-        f"Check {INPUT}registry, the image's tag or digest, and the pull secret.",
-    ),
     (("CreateContainerConfigError",), _OBJECTS_STEP),
     (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
     (("Unschedulable",), "Give the node room, or change the resource requests."),
@@ -35,7 +32,6 @@ _FINAL_WAITS = (
     (("ErrImagePull", "ImagePullBackOff"), r"no match for platform|invalid reference format"),
 )
 # A secret or config map that a volume needs. Kubernetes makes kube-root-ca.crt itself, a moment after the namespace.
-_NO_RIGHT_TO_PULL = re.compile(r"unauthori[sz]ed|authori[sz]ation|denied|forbidden|\b40[13]\b|no basic auth", re.I)
 _NO_VOLUME = re.compile(
     r'(secret|configmap) "(?!kube-root-ca\.crt")[^"]+" not found|references non-existent secret key'
 )
@@ -201,7 +197,7 @@ def explain_pod(pod: Data, events: t.Sequence[Data], known: Known = NOTHING_KNOW
     groups = (([one for one in steps if one not in beside], True), (status.get("containerStatuses") or [], False))
     for group, init in (*groups, (beside, False)):
         for container in group:
-            found = _explain_container(container, init, container.get("name") in sidecars, tail)
+            found = _explain_container(container, init, container.get("name") in sidecars, tail, mine)
             if found:
                 return _final_or_not(problem_of(*found, node, name), status, mine, known)
     reason = line(status.get("reason") or status.get("phase") or "Pending", 60)
@@ -234,7 +230,7 @@ def _final_or_not(problem: PodProblem, status: Data, events: t.Sequence[Data], k
     if reason in ("ErrImagePull", "ImagePullBackOff"):
         lacks = [event for event in fresh if event.get("reason") == "FailedToRetrieveImagePullSecret"]
         # Some of several pull secrets may be missing for ever; a registry that is slow for a moment is another cause.
-        if lacks and _NO_RIGHT_TO_PULL.search(detail):
+        if lacks and NO_RIGHT_TO_PULL.search(detail):
             words = "%s; %s" % (detail, said(newest_warning(lacks)))
             return {**problem, "detail": line(words), "fatal": True}
     if reason in HARMLESS and not _has_volumes(status) and _NO_VOLUME.search(said(newest_warning(fresh))):
@@ -252,8 +248,13 @@ def _essence(message: t.Any) -> str:
     return line("; ".join(failed or lines[-3:]), 600)
 
 
-def _explain_container(container: Data, init: bool, sidecar: bool, tail: str) -> tuple[str, str, str] | None:
-    """(reason, detail, next step) of a container that is not ready, or of an init container that has not ended."""
+def _explain_container(
+    container: Data, init: bool, sidecar: bool, tail: str, events: t.Sequence[Data]
+) -> tuple[str, str, str] | None:
+    """(reason, detail, next step) of a container that is not ready, or of an init container that has not ended.
+
+    `events` are those about its pod, and `tail` tells the newest warning of them.
+    """
     state, last = container.get("state") or {}, (container.get("lastState") or {}).get("terminated") or {}
     waiting, ended = state.get("waiting"), state.get("terminated") or last
     name = container.get("name", "")
@@ -268,6 +269,9 @@ def _explain_container(container: Data, init: bool, sidecar: bool, tail: str) ->
             "container %s was killed for the memory it used%s" % (name, tail),
             f"Raise the memory limit: {OPERANDS}<component>.resources.",
         )
+    if waiting and waiting.get("reason") in PULLS:
+        warnings = [one for one in events if one.get("type") == "Warning"]
+        return pull_problem(container, sorted(warnings, key=_event_time, reverse=True))
     if waiting and waiting.get("reason") not in HARMLESS:
         reason = waiting.get("reason") or "Waiting"
         message = _essence(ended.get("message") or waiting.get("message"))

@@ -348,6 +348,10 @@ JUDGE = {
         {"cluster": "k", "actor": "a", "applied": {"failed": True}},
         dict.fromkeys("ab", "The work on the cluster failed without a message."),
     ),
+    "what has one next step is said once, with a count": (
+        outcome([{"node": "n1", "text": "%s. Next: Z" % one} for one in "ABBCD"] + [{"node": "", "text": "E. Next: Y"}]),
+        {"a": "A. | B. (and 2 more) Next: Z | E. Next: Y", "b": "E. Next: Y"},
+    ),
     "no node of its own": (
         outcome(nodes={**NODES, "a": {"node": "", "error": "no match"}}),
         {"a": "no match", "b": None},
