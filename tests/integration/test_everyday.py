@@ -116,8 +116,9 @@ def test_one_node_name_for_two_hosts_is_one_message(virgin: Hosts) -> None:
 
 
 def test_wrong_inputs_end_the_run_before_a_host_is_asked(virgin: Hosts) -> None:
-    misspelt = play("site", virgin.inventory(), extra={"rbln_kubeconfg": "/nowhere"}, env=TERMINAL)
-    judge(whole(misspelt), "rbln_kubeconfg", "rbln_kubeconfig")
+    wrong = {"rbln_kubeconfg": "/nowhere", "rlbn_serial": "1"}
+    misspelt = play("site", virgin.inventory(), extra=wrong, env=TERMINAL)
+    judge(whole(misspelt), "rbln_kubeconfg", "Write rbln_kubeconfig", "rlbn_serial", "Write rbln_serial")
     assert misspelt.executions == []
     number = play("site", virgin.inventory(A, rbln_driver_version=3.1), env=TERMINAL)
     judge(whole(number), "rbln_driver_version", "Quote")

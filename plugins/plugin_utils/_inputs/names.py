@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._objects.names import INPUT
+from .._objects.names import INPUT, SHORT
 from .normalise import normalise
 from .roles import COLLECTION, PREFLIGHT, role_inputs
 
@@ -49,9 +49,23 @@ def _texts(pattern: str) -> str:
 
 
 def set_names(variables: t.Mapping[str, t.Any]) -> set[str]:
-    """The variables of a host that begin as our inputs and are no facts."""
+    """The variables of a host that begin as our inputs, or nearly so, and are no facts."""
     facts = variables.get("ansible_facts") or {}
-    return {name for name in variables if name.startswith(INPUT) and name not in facts}
+    return {name for name in variables if (name.startswith(INPUT) or _meant(name)) and name not in facts}
+
+
+def _meant(name: str) -> str:
+    """The input that is meant by a name with our prefix misspelt, and the rest right in any case; else empty."""
+    head, _between, rest = name.partition("_")
+    wanted = INPUT + rest.lower()
+    return wanted if _is_nearly_ours(head) and wanted in known().inputs else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_nearly_ours(head: str) -> bool:
+    """Whether what stands before the first underscore is our prefix with one edit, or its letters in another order."""
+    small = head.lower()
+    return small == SHORT or one_edit(small, SHORT) or sorted(small) == sorted(SHORT)
 
 
 def own_prefixes(templar: t.Any, variables: t.Mapping[str, t.Any]) -> list[str]:
@@ -85,17 +99,21 @@ def unknown(names: t.Iterable[str], own: t.Sequence[str] = ()) -> list[Unknown]:
     inputs, made = known()
     for prefix in own:
         taken = sorted(name for name in inputs if name.startswith(prefix))
-        if taken or not prefix.startswith(INPUT):
+        head, between, _rest = prefix.partition("_")
+        if taken or not (between and _is_nearly_ours(head)):
             why = "the input %s begins with it" % taken[0] if taken else "it does not begin with %s" % INPUT
             raise NpuError(
                 "%s has %r, which is no prefix of your own: %s." % (OWN, prefix, why),
                 "Name a longer one, such as %sacme_." % INPUT,
             )
-    strange = {name for name in names if name.startswith(INPUT) and name not in inputs and name not in made}
-    return [_judged(name, inputs) for name in sorted(strange) if not name.startswith(tuple(own))]
+    strange = {name for name in names if name not in inputs and name not in made and not name.startswith(tuple(own))}
+    return [_judged(name, inputs) for name in sorted(strange) if name.startswith(INPUT) or _meant(name)]
 
 
 def _judged(name: str, inputs: t.Iterable[str]) -> Unknown:
+    meant = _meant(name)
+    if meant:
+        return Unknown(name, meant, True)
     close = sorted(one for one in inputs if one_edit(name, one))
     if close:
         return Unknown(name, close[0], True)

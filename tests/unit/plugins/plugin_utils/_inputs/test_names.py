@@ -47,6 +47,16 @@ def test_inputs_of_roles_and_playbooks_are_known_and_what_the_roles_set_is_no_in
         ("rbln_operands_nod_selector", "rbln_operands_node_selector"),
         ("rbln_driverversion", "rbln_driver_version"),
         ("rbln_driver_Version", "rbln_driver_version"),
+        ("rbln_DRIVER_VERSION", "rbln_driver_version"),
+        ("rlbn_driver_version", "rbln_driver_version"),
+        ("rbnl_serial", "rbln_serial"),
+        ("nlbr_kubeconfig", "rbln_kubeconfig"),
+        ("rbl_registry", "rbln_registry"),
+        ("rblnn_registry", "rbln_registry"),
+        ("rbin_driver_source", "rbln_driver_source"),
+        ("RBLN_driver_source", "rbln_driver_source"),
+        ("RBLN_KUBECONFIG", "rbln_kubeconfig"),
+        ("Rbln_operands_node_selector", "rbln_operands_node_selector"),
     ],
 )
 def test_one_edit_is_an_error_that_names_the_input(name: str, near: str) -> None:
@@ -56,6 +66,19 @@ def test_one_edit_is_an_error_that_names_the_input(name: str, near: str) -> None
         f"{name} is not an input of this collection. "
         f"Next: Write {near}, or give variables of your own a prefix ({OWN})."
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rlbn_rack", "RBLN_DEVICES", "rln", "registry", "kubeconfig", "my_registry", "rb_registry", "rblnx", "rlbn_failure"],
+)
+def test_a_name_that_is_nearly_ours_in_its_prefix_alone_is_of_others(name: str) -> None:
+    assert set_names({name: 1}) == set() and unknown([name]) == []
+
+
+def test_a_prefix_that_looks_like_ours_can_be_the_users_own() -> None:
+    assert unknown(["rbl_registry", "rlbn_serial"], ["rbl_", "rlbn_"]) == []
+    assert set_names({"rlbn_serial": 1, "RBLN_SERIAL": 1, "ansible_facts": {"RBLN_SERIAL": 1}}) == {"rlbn_serial"}
 
 
 def test_more_edits_are_a_warning_with_the_nearest_input() -> None:
