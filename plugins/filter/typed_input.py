@@ -12,10 +12,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import typed_input
 
 
-def to_typed_input(value: t.Any, name: str) -> t.Any:
-    """The value of the input `name`; None when it is not set. AnsibleFilterError when it has no right form."""
+def to_typed_input(value: t.Any, name: str, default: t.Any = None) -> t.Any:
+    """The value of the input `name`; its default, or None, when it is not set. AnsibleFilterError for a wrong form."""
     try:
-        return typed_input(name, value)
+        return typed_input(name, value, default)
     except NpuError as exc:
         raise AnsibleFilterError(str(exc)) from None
 

@@ -24,7 +24,13 @@ NAME = "debian-13-x86_64"
 MAKE = "packages/make_*_amd64.deb"
 PORT = 8632
 # The headers of the machine's kernel are no package of the hosts' system, and the hosts have them.
-INPUTS: Data = {"rbln_bundle_packages": ["make"], "rbln_bundle_kernels": [], "rbln_bundle_work": "/var/cache/it-bundle"}
+INPUTS: Data = {
+    "rbln_bundle_packages": ["make"],
+    "rbln_bundle_kernels": [],
+    "rbln_bundle_work": "/var/cache/it-bundle",
+    # As a survey gives them where nobody has answered.
+    **dict.fromkeys(("rbln_bundle_timeout", "rbln_bundle_serve_port", "rbln_bundle_base", "rbln_bundle_headers"), ""),
+}
 
 
 class Bundle(t.NamedTuple):

@@ -11,13 +11,14 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.integration._hosts import INSIDE, LOADER, Fingerprint, Hosts, difference, fingerprint
-from tests.integration._play import COLLECTIONS, STAGE, Data, play, runfile, sha256
+from tests.integration._play import COLLECTIONS, SITE, STAGE, Data, play, runfile, sha256
 from tests.integration._red import TERMINAL, one_message
 from tests.lab._base import run as command
 from tests.lab.lab import payload_dir
-from tests.tools.paths import environment
+from tests.tools.paths import ROOT, environment
 
 OLD, ENGINES, E = "it-c", "it-d", "it-e"
 MARKERS = "/run/rbln/validations"
@@ -182,8 +183,21 @@ def test_tag_operands_alone_without_a_cluster_does_nothing(bare: Hosts) -> None:
     untouched(bare, E)
 
 
-# Answers of a survey: everything is text.
+def options(role: str) -> Data:
+    """The inputs of a role."""
+    spec = yaml.safe_load((ROOT / "roles" / role / "meta" / "argument_specs.yml").read_text())
+    return t.cast(Data, spec["argument_specs"]["main"]["options"])
+
+
+# Answers of a survey: everything is text, and what nobody has answered is empty.
 SURVEY = {
+    **{
+        name: ""
+        for role in ("discover", "preflight", "driver", "container_toolkit", "validator")
+        for name, option in options("rbln_" + role).items()
+        # The inventory of the tests sets the others.
+        if name not in SITE and (option["type"] not in ("str", "path", "raw") or option.get("choices"))
+    },
     "rbln_container_toolkit_runtime_restart": "if_required",
     "rbln_validator_blocking": "error",
     "rbln_driver_replace": "false",

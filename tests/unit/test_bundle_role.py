@@ -29,7 +29,8 @@ def seen(expression: str, hosts: dict[str, Any], server: dict[str, Any] | None =
         variables.update(trusted)
     groups = {"npu_nodes": list(hosts), "npu_bundle_server": ["served-here"] if server is not None else []}
     everything = {**hosts, "served-here": server or {}}
-    variables.update(groups=groups, hostvars=everything)
+    # The filter that gives it its type is found by Ansible alone.
+    variables.update(groups=groups, hostvars=everything, __rbln_bundle_given_port=8632)
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template(expression))
 
 
@@ -78,6 +79,16 @@ def test_lists_may_be_the_text_of_a_survey() -> None:
     given = {"rbln_bundle_packages": '["dkms", "gcc"]', "rbln_bundle_toolkit_packages": "toolkit"}
     given["rbln_bundle_driver_names"] = "- driver\n- library"
     assert really("__rbln_bundle_packages", **given) == ["dkms", "gcc", "toolkit", "driver", "library"]
+
+
+def test_an_empty_answer_of_a_survey_is_the_default() -> None:
+    spec = yaml.safe_load((ROLE / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    given = dict.fromkeys(spec["options"], "")
+    given.update(rbln_driver_build_packages="", rbln_container_toolkit_package="toolkit", rbln_driver_package_names="")
+    read = {name: value for name, value in given.items() if not name.endswith(("_folder", "_directory"))}
+    names = ("packages", "given_timeout", "given_port", "given_base", "given_kernels")
+    found = really("[%s]" % ",".join("__rbln_bundle_" + name for name in names), **read)
+    assert found == [["dkms", "gcc", "make", "toolkit"], 1800.0, 8632, "important", ["observed"]]
 
 
 @pytest.mark.parametrize("system, name", [(DEBIAN, "debian-13-x86_64"), (HOSTILE[0], ""), (HOSTILE[4], "")])

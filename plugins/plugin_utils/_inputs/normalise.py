@@ -84,7 +84,11 @@ def _literal(text: str) -> t.Any:
         return json.loads(text)
     except ValueError as exc:
         try:
-            return ast.literal_eval(text)
+            found = ast.literal_eval(text)
+            # A list of YAML with one number, "- 4", is a number of Python.
+            if not isinstance(found, (int, float)):
+                return found
+            raise ValueError("a number")
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             try:
                 return yaml.safe_load(text)
@@ -175,7 +179,7 @@ def _wrong(name: str, value: t.Any, kind: str) -> NpuError:
     return NpuError("%s is %r, which is %s." % (name, value, what), next_step)
 
 
-def _is_nothing(value: t.Any, option: t.Mapping[str, t.Any]) -> bool:
+def is_nothing(value: t.Any, option: t.Mapping[str, t.Any]) -> bool:
     """True for None, and for words such as `null` where they can be no text that is wanted."""
     text = value.strip().lower() if isinstance(value, str) else None
     choices = option.get("choices") or ()
@@ -193,7 +197,7 @@ def normalise(raw: t.Mapping[str, t.Any], spec: Spec, above: str = "") -> dict[s
     found: dict[str, t.Any] = {}
     for name, option in sorted(spec.items()):
         value = raw.get(name)
-        value = option.get("default") if _is_nothing(value, option) else value
+        value = option.get("default") if is_nothing(value, option) else value
         if value is None and option.get("required"):
             raise NpuError("%s%s is required and not set." % (above, name), "Set it in the inventory or with -e.")
         found[name] = None if value is None else _typed(above + name, value, option)

@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
 
 from .._objects.names import role
-from .normalise import normalise
+from .normalise import is_nothing, normalise
 
 try:
     from ansible.template import trust_as_template
@@ -80,11 +80,11 @@ def raw_inputs(
 ) -> dict[str, t.Any]:
     """Values of the inputs in `spec` from the inventory, else their defaults.
 
-    Templates are resolved, types are not converted yet. None means not set.
+    Templates are resolved, types are not converted yet. None, and empty text for what is no text, mean not set.
     """
     found = {name: templar.template(variables[name]) for name in spec if name in variables}
     return {
-        name: found[name] if found.get(name) is not None else templar.template(_default(entry))
+        name: templar.template(_default(entry)) if is_nothing(found.get(name), entry) else found[name]
         for name, entry in spec.items()
     }
 

@@ -51,16 +51,16 @@ def require_hosts(group: str, groups: t.Mapping[str, t.Sequence[str]], run: t.Co
         )
 
 
-def typed_input(name: str, value: t.Any) -> t.Any:
+def typed_input(name: str, value: t.Any, default: t.Any = None) -> t.Any:
     """The typed value of an input of a role or of the playbooks; its default, or None, when it is not set.
 
-    NpuError names it and its form.
+    `default` is for an input whose default is a template. NpuError names it and its form.
     """
     spec = PLAYBOOKS.get(name) or _of_roles().get(name)
     if spec is None:
         raise NpuError("%s is not an input of this collection." % name, suggestion(name, PLAYBOOKS))
     given = [value] if name == SERIAL and isinstance(value, (int, float)) else value
-    found = normalise({name: given}, {name: spec})[name]
+    found = normalise({name: given}, {name: spec if default is None else {**spec, "default": default}})[name]
     if name == BUDGET and found is not None and found < 1:
         raise NpuError(
             "%s is %d, so no host would be changed." % (name, found), "Write 1 to stop at the first host that fails."
