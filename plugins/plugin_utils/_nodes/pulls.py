@@ -54,7 +54,7 @@ _UNKNOWN_STEP = f"Check {INPUT}registry, the image's tag or digest, and {_SECRET
 _BACK_OFF = re.compile(r'Back-off pulling image "?([^\s"]*)"?(?:: ErrImagePull)?:?\s*')
 # What the runtime repeats of the image, which is named already.
 _AROUND = re.compile(
-    r'rpc error: code = \w+ desc = |(?:failed to pull and unpack image|failed to resolve (?:reference|image)|'
+    r"rpc error: code = \w+ desc = |(?:failed to pull and unpack image|failed to resolve (?:reference|image)|"
     r'Error response from daemon|Failed to pull image)(?: "[^"]*")?: '
 )
 # Events that only say that there is a cause.

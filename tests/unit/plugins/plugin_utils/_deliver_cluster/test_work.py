@@ -349,7 +349,9 @@ JUDGE = {
         dict.fromkeys("ab", "The work on the cluster failed without a message."),
     ),
     "what has one next step is said once, with a count": (
-        outcome([{"node": "n1", "text": "%s. Next: Z" % one} for one in "ABBCD"] + [{"node": "", "text": "E. Next: Y"}]),
+        outcome(
+            [{"node": "n1", "text": "%s. Next: Z" % one} for one in "ABBCD"] + [{"node": "", "text": "E. Next: Y"}]
+        ),
         {"a": "A. | B. (and 2 more) Next: Z | E. Next: Y", "b": "E. Next: Y"},
     ),
     "no node of its own": (

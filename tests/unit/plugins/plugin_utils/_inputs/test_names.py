@@ -70,7 +70,17 @@ def test_one_edit_is_an_error_that_names_the_input(name: str, near: str) -> None
 
 @pytest.mark.parametrize(
     "name",
-    ["rlbn_rack", "RBLN_DEVICES", "rln", "registry", "kubeconfig", "my_registry", "rb_registry", "rblnx", "rlbn_failure"],
+    [
+        "rlbn_rack",
+        "RBLN_DEVICES",
+        "rln",
+        "registry",
+        "kubeconfig",
+        "my_registry",
+        "rb_registry",
+        "rblnx",
+        "rlbn_failure",
+    ],
 )
 def test_a_name_that_is_nearly_ours_in_its_prefix_alone_is_of_others(name: str) -> None:
     assert set_names({name: 1}) == set() and unknown([name]) == []

@@ -12,7 +12,12 @@ import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import normalise
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION, raw_inputs, role_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import BUDGET, PLAYBOOKS, SERIAL, typed_input
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import (
+    BUDGET,
+    PLAYBOOKS,
+    SERIAL,
+    typed_input,
+)
 
 Option = t.Mapping[str, t.Any]
 ROLES = tuple(sorted(path.name for path in (COLLECTION / "roles").iterdir()))

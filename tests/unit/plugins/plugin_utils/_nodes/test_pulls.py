@@ -40,10 +40,18 @@ SAID: dict[str, tuple[str, str, str]] = {
         "pull access denied",
         SECRET,
     ),
-    "no such host": (RPC + HEAD + "dial tcp: lookup registry.example on 10.0.0.1:53: no such host", "no such host", ANSWER),
+    "no such host": (
+        RPC + HEAD + "dial tcp: lookup registry.example on 10.0.0.1:53: no such host",
+        "no such host",
+        ANSWER,
+    ),
     "refused": (RPC + HEAD + "dial tcp 10.0.0.9:5000: connect: connection refused", "connection refused", ANSWER),
     "no answer": (RPC + HEAD + "dial tcp 10.0.0.9:5000: i/o timeout", "i/o timeout", ANSWER),
-    "proxy": (RPC + HEAD + "proxyconnect tcp: dial tcp 10.0.0.8:3128: connect: no route to host", "proxyconnect", ANSWER),
+    "proxy": (
+        RPC + HEAD + "proxyconnect tcp: dial tcp 10.0.0.8:3128: connect: no route to host",
+        "proxyconnect",
+        ANSWER,
+    ),
     "busy": (RPC + "unexpected status from HEAD request: 503 Service Unavailable", "503", ANSWER),
     "unknown authority": (
         RPC + HEAD + "tls: failed to verify certificate: x509: certificate signed by unknown authority",
@@ -104,8 +112,8 @@ def test_the_message_names_image_node_reason_and_what_to_do(case: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "message", "step"),
     [
-        ("InvalidImageName", 'Failed to apply default image tag "a//b": couldn\'t parse image name', "Correct the image's name"),
-        ("ErrImageNeverPull", 'Container image "%s" is not present with pull policy of Never' % IMAGE, "Load the image"),
+        ("InvalidImageName", 'Failed to apply default image tag "a//b": bad name', "Correct the image's name"),
+        ("ErrImageNeverPull", 'Container image "%s" is not present with policy Never' % IMAGE, "Load the image"),
         ("ImageInspectError", "Failed to inspect image: timed out", "Make the registry answer"),
     ],
 )  # fmt: skip
