@@ -74,6 +74,17 @@ options:
     description: Seconds that each command, and each answer over a socket, may take.
     type: float
     default: 10.0
+  wait_for:
+    description:
+      - Unit that was restarted. The look is repeated until the runtime of this unit runs with its configuration and,
+        with O(ask), answers; a look that fails counts as one that it does not. RV(back) says how it ended.
+      - The controller repeats it, so it needs Ansible.
+    type: str
+    default: ""
+  wait:
+    description: Seconds after which it is no longer waited for. A last look may take some more, but none begins.
+    type: float
+    default: 60.0
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.reads
@@ -110,6 +121,13 @@ EXAMPLES = r"""
     runtime_socket: /run/site/containerd.sock
   become: true
 
+- name: Wait until a runtime that was restarted answers
+  rebellions.npu.rbln_runtime_detect:
+    ask: true
+    wait_for: containerd.service
+    wait: 60
+  become: true
+
 - name: Look into an image
   rebellions.npu.rbln_runtime_detect:
     root: /mnt/image
@@ -117,6 +135,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+back:
+  description: Whether the runtime of the unit has come back in time.
+  returned: with O(wait_for)
+  type: bool
+why:
+  description: Why it has not; empty when it has.
+  returned: with O(wait_for)
+  type: str
 ansible_facts:
   description: The facts found.
   returned: success
@@ -311,6 +337,9 @@ def main() -> None:
             "spec_dir": {"type": "path", "default": "/var/run/cdi"},
             "ask": {"type": "bool", "default": False},
             "timeout": {"type": "float", "default": 10.0},
+            # Of the action plugin, which looks more than once.
+            "wait_for": {"type": "str", "default": ""},
+            "wait": {"type": "float", "default": 60.0},
         },
         supports_check_mode=True,
     )

@@ -101,6 +101,22 @@ def test_what_is_wrong_on_the_controller_is_one_message(virgin: Hosts) -> None:
         one_message(run, case, *(paths.get(word, word) for word in words))
 
 
+def test_hosts_that_are_lost_after_the_plan_are_named_at_the_end(virgin: Hosts) -> None:
+    """Each is a batch of its own, and a batch that is all unreachable ends what Ansible runs."""
+    lost: Data = {
+        "ansible_connection": "{{ 'ansible.builtin.ssh' if rbln_preflight_plan is defined else "
+        "'containers.podman.podman' }}",
+        "ansible_host": "{{ '127.0.0.1' if rbln_preflight_plan is defined else '%s' }}",
+        "ansible_port": 9,
+    }
+    cases = {name: {**lost, "ansible_host": lost["ansible_host"] % A} for name in ("lost-1", "lost-2")}
+    where = virgin.inventory(*cases, host_vars=cases, rbln_serial=1, **ALONE)
+    run = play("site", where, env=TERMINAL)
+    assert run.code == 2 and "5 Result" in run.out
+    for host in cases:
+        one_message(run, host, host + " cannot be reached", "port 9", "ansible -m ping " + host)
+
+
 def whole(run: Run) -> str:
     """The one red message of a run that it ends for all hosts."""
     lines = [line for found in red(run).values() for line in found]

@@ -391,6 +391,12 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     assert "What this run wrote is rolled back" in run.failed()[-1].msg and "hunted-word" not in run.out + run.err
     assert bare.lab.exec(E, "cat %szz-rbln-proxy.env" % folder).stdout.count("hunted-word@ours:3") == 2
     assert bare.lab.exec(E, "ls %s*.former || :; systemctl is-active containerd" % folder).stdout == "active\n"
+    # One of the errors of every day: where the whole site runs, it is said once, at the end.
+    whole = play("site", bad, env=TERMINAL)
+    assert whole.code == 2
+    one_message(
+        whole, E, "Container toolkit: containerd.service did not start with the new", "journalctl -u containerd"
+    )
     bare.lab.exec(E, "rm %sguard.conf; systemctl daemon-reload" % folder)
     play(book, bare.inventory(E, **third)).unchanged([E])
 

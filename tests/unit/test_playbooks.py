@@ -24,6 +24,43 @@ def test_the_plays_before_the_last_fail_no_batch() -> None:
     assert len(bare) == 1 and [task["name"] for task in bare if STOPPING & set(task)] == []
 
 
+# Of the modules of Ansible, those that reach a host.
+REACHING = {"command", "copy", "file", "reboot", "service", "shell", "stat", "systemd", "systemd_service", "template"}
+
+
+def tasks_of_hosts() -> list[dict[str, Any]]:
+    """Every task of the play that changes hosts: those of its roles, and of the roles that these run again."""
+    found: list[dict[str, Any]] = []
+    for role in ("rbln_driver", "rbln_container_toolkit", "rbln_validator", "rbln_preflight", "rbln_discover"):
+        for path in (ROOT / "roles" / role / "tasks").glob("*.yml"):
+            if not path.stem.startswith("absent") and path.stem != "inputs":
+                for task in yaml.safe_load(path.read_text(encoding="utf-8")):
+                    found += [task, *task.get("block", []), *task.get("rescue", [])]
+    return found
+
+
+def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
+    """One that Ansible itself fails is red where it fails, too; and of a host that is lost it runs no rescue."""
+    kept = SITE[2]["vars"]["__rbln_kept"]
+    tasks = tasks_of_hosts()
+    # That one is of the controller, for all hosts, and is not made again.
+    own = [one for one in tasks if any(key.startswith("rebellions.npu.") for key in one) and not one.get("run_once")]
+    assert len(own) >= 18 and [one["name"] for one in own if one.get("register") not in kept] == []
+    core = [one for one in tasks if any(key.rpartition(".")[2] in REACHING for key in one if "." in key)]
+    assert len(core) >= 8
+    soft = [one for one in core if one.get("failed_when") is False and one.get("ignore_unreachable") is True]
+    assert [one["name"] for one in core if one not in soft] == []
+    failing = [one for one in tasks if {"ansible.builtin.fail", "ansible.builtin.assert"} & set(one)]
+    assert failing and [one["name"] for one in failing if "_fail | default(true) | bool" not in str(one["when"])] == []
+    set_here = {name for one in tasks for name in one.get("ansible.builtin.set_fact", {})}
+    assert {name for name in kept if name.endswith("_failed")} <= set_here
+    assert set(kept) <= set_here | {one.get("register") for one in tasks}
+    includes = [one for one in SITE[2]["tasks"][1]["block"] if "ansible.builtin.include_role" in one]
+    assert len(includes) == 3
+    for one in includes:
+        assert one["ansible.builtin.include_role"]["apply"]["when"] == "__rbln_failures | length == 0"
+
+
 def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> None:
     hosts, cluster, result = SITE[-3:]
     group = hosts["tasks"][0]["ansible.builtin.group_by"]["key"]

@@ -234,7 +234,7 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     environment.filters["union"] = lambda one, two: [*one, *(item for item in two if item not in one)]
     written = load(role / "vars" / "main.yml")["__rbln_container_toolkit_written"]
     assert environment.from_string(written).render(given).strip() == files
-    undo, start, tell = load(role / "tasks" / "restart.yml")[0]["rescue"]
+    undo, start, tell = load(role / "tasks" / "restart.yml")[-1]["block"]
     module = undo["rebellions.npu.rbln_runtime_config"]
     # What earlier runs wrote stays.
     assert (module["state"], module["files"]) == ("rolled_back", "{{ __rbln_container_toolkit_written }}")
@@ -245,13 +245,16 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
         ({}, "and the unit was started again"),
         ({"msg": "x"}, "but the unit does not start with that"),
     ):
-        said = environment.from_string(tell["ansible.builtin.fail"]["msg"]).render(
+        said = environment.from_string(tell["vars"]["__rbln_container_toolkit_said"]).render(
             __rbln_container_toolkit_unit="docker",
+            __rbln_container_toolkit_restarted={},
+            __rbln_container_toolkit_seen={"back": False, "why": "the unit is failed"},
             __rbln_container_toolkit_wanted={"rbln_container_toolkit_restart_timeout": 60},
             __rbln_container_toolkit_written=config or [],
             **{start.get("register", "none"): answer},
         )
         assert ("is rolled back, " + end if config else "nothing is rolled back. Next: read") in " ".join(said.split())
+        assert "within 60 s with the new configuration: the unit is failed. " in " ".join(said.split())
     loop = load(role / "tasks" / "runtime.yml")[-1]["loop"]
     if units is not None:
         assert environment.from_string(loop).render(given).strip() == str(units)

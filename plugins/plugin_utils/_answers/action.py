@@ -10,7 +10,12 @@ import json
 import typing as t
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
+from ansible.errors import (
+    AnsibleActionFail,
+    AnsibleActionSkip,
+    AnsibleConnectionFailure,
+    AnsibleError,
+)
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import callback_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -37,7 +42,11 @@ COLOURS = {
     "bad": constants.COLOR_ERROR,
 }
 
+# The variable of a play that names what its tasks register: their failures are kept there, and its end says them.
+KEPT = "__rbln_kept"
+
 Result = dict[str, t.Any]
+Run = t.Callable[["Answering", "str | None", "Result | None"], Result]
 
 
 @functools.lru_cache(maxsize=None)
@@ -50,9 +59,9 @@ def stdout_is_for_people() -> bool:
 
 
 def lost(host: str, exc: AnsibleConnectionFailure) -> AnsibleConnectionFailure:
-    """The same failure with the host and a next step; one of become, which is no lost connection, stays as it is."""
+    """The same failure with the host and a next step, once; one of become, which is no lost connection, stays."""
     said = " ".join(str(exc).split()).rstrip(".")
-    if "become" in said or "privilege escalation" in said:
+    if "become" in said or "privilege escalation" in said or said.startswith("%s cannot be reached: " % host):
         return exc
     return AnsibleConnectionFailure(
         str(
@@ -64,11 +73,49 @@ def lost(host: str, exc: AnsibleConnectionFailure) -> AnsibleConnectionFailure:
     )
 
 
+def _keeping(run: Run) -> Run:
+    """`run` of a plugin, whose failure is the key `failure` of a good result where the play keeps it."""
+
+    @functools.wraps(run)
+    def kept(self: Answering, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        if not self._is_kept(task_vars or {}):
+            return run(self, tmp, task_vars)
+        try:
+            result = run(self, tmp, task_vars)
+        except AnsibleActionSkip:
+            raise
+        except AnsibleConnectionFailure as exc:
+            # Of an unreachable host Ansible runs neither a rescue nor, for a batch of them, any later play.
+            result = {"failed": True, "msg": str(lost(self._host_name(task_vars), exc))}
+        except AnsibleError as exc:
+            result = {"failed": True, "msg": str(exc)}
+        if not result.get("failed"):
+            return result
+        told = {"task": self._task.name, "msg": str(result.get("msg") or "It failed without a message.")}
+        left = {key: value for key, value in result.items() if key not in ("exception", "failed", "msg")}
+        return {"changed": False, **left, "failure": told}
+
+    return kept
+
+
 class Answering(ActionBase):
     """An action plugin whose modules answer by docs/schemas; a wrong answer fails its host and no other.
 
     Strings that are returned here are never marked as templates: ansible does not render what a module returns.
     """
+
+    def __init_subclass__(cls, **more: t.Any) -> None:
+        super().__init_subclass__(**more)
+        cls.run = _keeping(cls.run)  # type: ignore[method-assign]
+
+    def _is_kept(self, task_vars: Result) -> bool:
+        """Whether the play keeps the failure of this task, which registers it under a name that the play knows."""
+        kept = task_vars.get(KEPT)
+        if not kept:
+            return False
+        # A mapping since ansible-core 2.21.
+        register = self._task.register or ()
+        return not ({register} if isinstance(register, str) else set(register)).isdisjoint(kept)
 
     # Ansible itself would fetch the result of a job, and nothing would judge it.
     _supports_async = False

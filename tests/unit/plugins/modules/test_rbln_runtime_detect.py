@@ -84,5 +84,6 @@ def test_documented_options_are_the_real_ones() -> None:
     yaml = pytest.importorskip("yaml")
     documented = yaml.safe_load(rbln_runtime_detect.DOCUMENTATION)["options"]
     by_hand = {"runtime_config_file", "runtime_dropin_dir", "runtime_socket", "runtime_unit"}
-    assert set(documented) == {"root", "runtime", "kubelet_endpoint", "spec_dir", "ask", "timeout"} | by_hand
+    own = {"root", "runtime", "kubelet_endpoint", "spec_dir", "ask", "timeout", "wait", "wait_for"}
+    assert set(documented) == own | by_hand
     assert all(option["description"] and "default" in option for option in documented.values())

@@ -8,10 +8,10 @@ import types
 import typing as t
 
 import pytest
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleActionSkip, AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers import action as room
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, lost
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 
 Data = dict[str, t.Any]
@@ -83,6 +83,56 @@ def test_a_lost_connection_names_its_host_and_what_to_do(plugin: t.Callable[...,
         plugin(AnsibleConnectionFailure("Premature end of stream waiting for become success"))._execute_module(
             task_vars=VARS
         )
+
+
+class Failing(Answering):
+    """Ends as it is told."""
+
+    end: t.Any = None
+
+    def run(self, tmp: str | None = None, task_vars: Data | None = None) -> Data:
+        if isinstance(self.end, Exception):
+            raise self.end
+        return dict(self.end)
+
+
+LOST = "npu-a cannot be reached: timed out. Next: Correct its address, user or key until `ansible -m ping npu-a`"
+ENDS: list[tuple[t.Any, str]] = [
+    ({"failed": True, "msg": "No room. Next: Make some.", "rc": 3, "exception": "x"}, "No room. Next: Make some."),
+    ({"failed": True}, "It failed without a message."),
+    (AnsibleActionFail("no file"), "no file"),
+    (AnsibleError("no become"), "no become"),
+    (AnsibleConnectionFailure("timed out"), LOST),
+    (lost("npu-a", AnsibleConnectionFailure("timed out")), LOST),
+]
+
+
+@pytest.mark.parametrize(("end", "msg"), ENDS)
+@pytest.mark.parametrize("register", ["mine", {"mine": "result"}])
+def test_a_play_that_keeps_failures_gets_them_as_results(end: t.Any, msg: str, register: t.Any) -> None:
+    action: t.Any = Failing.__new__(Failing)
+    action.end, action._task = end, types.SimpleNamespace(register=register, name="Write it", action="x")
+    found = action.run(None, {**VARS, "__rbln_kept": ["other", "mine"]})
+    assert found["failure"]["task"] == "Write it" and found["failure"]["msg"].startswith(msg)
+    assert found["failure"]["msg"].count("cannot be reached") == (msg is LOST)
+    assert not {"failed", "msg", "exception", "unreachable"} & set(found) and found["changed"] is False
+    assert found.get("rc") == (3 if isinstance(end, dict) and "rc" in end else None)
+    # What the play does not know by name would be lost, so it fails as ever.
+    for kept in ({}, {"__rbln_kept": ["other"]}):
+        if isinstance(end, Exception):
+            with pytest.raises(type(end)):
+                action.run(None, {**VARS, **kept})
+        else:
+            assert action.run(None, {**VARS, **kept}) == end
+
+
+def test_a_kept_result_that_is_good_or_a_skip_is_as_it_is() -> None:
+    action: t.Any = Failing.__new__(Failing)
+    action.end, action._task = {"changed": True, "msg": "done"}, types.SimpleNamespace(register="mine", name="x")
+    assert action.run(None, {**VARS, "__rbln_kept": ["mine"]}) == action.end
+    action.end = AnsibleActionSkip("no check mode")
+    with pytest.raises(AnsibleActionSkip):
+        action.run(None, {**VARS, "__rbln_kept": ["mine"]})
 
 
 def test_only_the_start_of_a_job_may_lack_the_result(plugin: t.Callable[..., Answering]) -> None:
