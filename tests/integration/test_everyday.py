@@ -141,9 +141,27 @@ def test_wrong_inputs_end_the_run_before_a_host_is_asked(virgin: Hosts) -> None:
     assert '"3.1"' not in whole(number) and "'3.1'" not in whole(number) and number.executions == []
 
 
-@pytest.mark.parametrize("book", ["site", "plan"])
-def test_a_group_without_hosts_ends_the_run_with_an_example(virgin: Hosts, book: str) -> None:
+EMPTY: Data = {"npu_node": {"hosts": {A: {}}}, "npu_nodes": {"hosts": {}}}
+HERE: Data = {"all": {"hosts": {"localhost": {"ansible_connection": "local"}}}}
+
+
+@pytest.mark.parametrize(
+    ("book", "tree", "group"),
+    [
+        ("site", EMPTY, "npu_nodes"),
+        ("plan", EMPTY, "npu_nodes"),
+        ("validate", HERE, "npu_nodes"),
+        ("remove", HERE, "npu_nodes"),
+        ("bundle", HERE, "npu_bundle"),
+    ],
+)
+def test_a_group_without_hosts_ends_the_run_with_an_example(virgin: Hosts, book: str, tree: Data, group: str) -> None:
     where = FOLDER / "empty.json"
-    where.write_text(json.dumps({"npu_node": {"hosts": {A: {}}}, "npu_nodes": {"hosts": {}}}))
-    told = whole(play(book, where, env=TERMINAL))
-    judge(told, "npu_nodes", "hosts:")
+    where.write_text(json.dumps(tree))
+    judge(whole(play(book, where, env=TERMINAL)), "group " + group, "%s:\n  hosts:" % group)
+
+
+def test_a_limit_without_a_host_of_the_group_names_those_that_it_has(virgin: Hosts) -> None:
+    where = FOLDER / "other.json"
+    where.write_text(json.dumps({"npu_nodes": {"hosts": {A: {}}}, "others": {"hosts": {B: {}}}}))
+    judge(whole(play("site", where, "--limit", B, env=TERMINAL)), "--limit " + B, "npu_nodes: %s." % A)
