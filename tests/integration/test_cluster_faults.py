@@ -457,8 +457,13 @@ def plugin_pods(site: Site) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(site: Site) -> None:
+def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The real controller replaces one pod, and puts the former one in its place; the other nodes see nothing."""
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import rollback
+
+    monkeypatch.setattr(rollback, "SETTLES", 2.0)
     plugin = {"image": {"tag": NO_IMAGE}, "env": {"LOG": "debug"}}
     bad: Data = {"device_plugin": plugin, "wait": True, "rollback": True}
     with kubelets(site):
@@ -475,6 +480,9 @@ def test_an_image_that_fails_on_the_first_node_is_put_back_and_not_tried_again(s
         site.act("run", wait_timeout=patient(40), **{**bad, "device_plugin": {"image": {"tag": "next"}}})
         # The status counts the pod of the third node, which the run before did not wait for.
         assert [one for one in site.written if one[2] != "rbln-status"] == []
+        later = site.act("run", wait_timeout=8, **bad)
+        assert [one for one in site.written if one[1] in ("daemonsets", "pods")] == []
+    assert [one["text"].startswith("refused: ") for one in later["waited"]["problems"]] == [True]
     (text,) = [one["text"] for one in failed["waited"]["problems"]]
     assert text.startswith("rolled back: rbln-device-plugin: ") and "on node node-0000" in text, text
     assert "Back-off pulling image" in text and text.count("Next: ") == 1

@@ -333,6 +333,28 @@ def test_an_image_that_a_kubelet_does_not_have_goes_back_from_the_first_node(clu
     assert {node: amount(cluster, node) for node in (A, B)} == {A: "2", B: "2"}
 
 
+def test_a_container_without_a_probe_that_ends_late_goes_back_from_the_first_node(cluster: Hosts) -> None:
+    """It is ready for 6 s, and then again after each restart."""
+    cluster.lab.exec(A, "ctr -n k8s.io images tag --force lab.local/busybox:1 lab.local/busybox:late")
+    before = pods(cluster, A, B)
+    late = {
+        **MIXED["rbln_operands_metrics_exporter"],
+        "image": {"repository": "busybox", "tag": "late", "pull_policy": "Never"},
+        "command": ["sh", "-c", "sleep 6; exit 3"],
+    }
+    given = {**MIXED, "rbln_operands_metrics_exporter": late, "rbln_operands_rollback": True}
+    try:
+        run = play("site", cluster.inventory(A, B, NEW, **given), "--limit", "%s,%s" % (A, B), "--tags", "operands")
+    finally:
+        cluster.lab.exec(A, "ctr -n k8s.io images rm lab.local/busybox:late")
+    text = run.one("Judge the host", B).msg
+    assert run.code != 0 and "rolled back: %s: " % EXPORTER in text, text
+    assert "on node %s: container" % A in text and "ended with code 3 after it was ready" in text, text
+    after = pods(cluster, A, B)
+    changed = {key for key in before if before[key]["metadata"]["uid"] != after[key]["metadata"]["uid"]}
+    assert changed == {(A, EXPORTER)} and after[(A, EXPORTER)]["status"]["phase"] == "Running"
+
+
 def test_runtimes_and_kubelet_roots_differ_in_one_cluster(cluster: Hosts) -> None:
     lab, everything = cluster.lab, pods(cluster, A, B, NEW)
     versions = {

@@ -34,15 +34,20 @@ WRITER = "rebellions-npu-rollback"
 ON_DELETE = {"type": "OnDelete"}
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,511}\Z")
 _MOST_REASON = 500
+# Refused images that a DaemonSet remembers, the newest ones: an annotation has little room.
+_MOST_REFUSED = 20
+# Seconds in which a container without a readiness probe must not end after its start, which is all that makes it ready.
+SETTLES = 15.0
 Images = dict[str, str]
 
 
 @dataclass
 class _Trial:
-    """A DaemonSet with new images: as it is wanted, and the pod template that was good."""
+    """A DaemonSet with new images: as it is wanted, the pod template that was good, and as it was before."""
 
     item: Data
     good: Data
+    live: Data
 
 
 class Rollback:
@@ -86,9 +91,9 @@ class Rollback:
         if images_of(live) == images_of(item) and not _by_hand(live):
             # They have passed their trial, or run since a time without one: a refusal of before is over.
             return item
-        refused = _noted(live, REFUSED)
-        if refused.get("images") == images_of(item) and not self._inputs["rollback_retry"]:
-            reason = line(refused.get("reason") or "", _MOST_REASON)
+        refused = [one for one in _refused(live) if one["images"] == images_of(item)]
+        if refused and not self._inputs["rollback_retry"]:
+            reason = line(refused[-1].get("reason") or "", _MOST_REASON)
             self._problem(
                 item,
                 "refused: %s: %s was rolled back before: %s. %s stays. "
@@ -101,7 +106,7 @@ class Rollback:
         if _noted(live, GOOD) != good:
             # A run that dies in the trial leaves a DaemonSet that no longer tells what was good.
             self._note(item, {GOOD: good})
-        self._trials[name] = _Trial(item, good)
+        self._trials[name] = _Trial(item, good, live)
         return {**item, "spec": {**item["spec"], "updateStrategy": dict(ON_DELETE)}}
 
     def _good(self, live: Data) -> Data:
@@ -153,7 +158,9 @@ class Rollback:
             return
         why, _next, step = reason.partition(" Next: ")
         why = line(why, _MOST_REASON).rstrip(".")
-        self._note(item, {GOOD: trial.good, REFUSED: {"images": images_of(item), "reason": why}})
+        others = [one for one in _refused(trial.live) if one["images"] != images_of(item)]
+        refused = [*others, {"images": images_of(item), "reason": why}][-_MOST_REFUSED:]
+        self._note(item, {GOOD: trial.good, REFUSED: refused})
         self._problem(
             item,
             "rolled back: %s: %s did not become ready: %s. %s runs again. Next: %s "
@@ -193,7 +200,39 @@ class Rollback:
             only=component_of(trial.item),
         )
         waited = waiter.run()
-        return "" if waited["ok"] else waited["problems"][0]["text"]
+        return self._ended_late(live, node) if waited["ok"] else waited["problems"][0]["text"]
+
+    def _ended_late(self, live: Data, node: str) -> str:
+        """Why a container of the pod has ended after it was ready; empty when none has, or a probe watches all."""
+        name = live["metadata"]["name"]
+        if all(one.get("readinessProbe") for one in live["spec"]["template"]["spec"]["containers"]):
+            return ""
+        self._tell(
+            "%s: it runs on node %s, and is watched for %d s, as it has no readiness probe" % (name, node, SETTLES)
+        )
+        end, first = self._clock() + SETTLES, self._containers(live, node)
+        while True:
+            for container, status in self._containers(live, node).items():
+                began = int((first.get(container) or {}).get("restartCount") or 0)
+                state = status.get("state") or {}
+                ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
+                if int(status.get("restartCount") or 0) > began or state.get("terminated"):
+                    said = line(ended.get("message") or "", 200)
+                    return (
+                        "%s on node %s: container %s ended with code %s after it was ready%s. Next: Read the log of it, "
+                        "with --previous." % (name, node, container, ended.get("exitCode"), said and ": " + said)
+                    )
+            if self._clock() >= end:
+                return ""
+            self._sleep(min(1.0, self._inputs["wait_delay"]))
+
+    def _containers(self, live: Data, node: str) -> dict[str, Data]:
+        """{name: status} of the containers of the pod of a DaemonSet on a node."""
+        pods = self._cluster.list("v1", "Pod", self._inputs["namespace"], SELECTOR)
+        mine = [one for one in pods if is_owned(live, one) and pod_node(one) == node]
+        living = [one for one in mine if not one["metadata"].get("deletionTimestamp")]
+        found = [one for pod in living for one in (pod.get("status") or {}).get("containerStatuses") or []]
+        return {str(one.get("name")): one for one in found}
 
     def _observed(self, name: str) -> Data | None:
         """The live DaemonSet once its controller has seen its template; None when it does not look."""
@@ -239,7 +278,9 @@ class Rollback:
                 continue
             template = json.loads(json.dumps(item["spec"]["template"]))
             if _noted(live, GOOD) != template:
-                self._note(item, {GOOD: template, REFUSED: None})
+                # Other images that were refused stay so.
+                refused = [one for one in _refused(live) if one["images"] != images_of(item)]
+                self._note(item, {GOOD: template, REFUSED: refused or None})
                 changed = True
         return changed
 
@@ -287,13 +328,25 @@ def _told(item: Data, other: Data) -> str:
     return ", ".join(sorted({image for name, image in images_of(item).items() if theirs.get(name) != image}))
 
 
-def _noted(live: Data, key: str) -> Data:
-    """What an annotation of ours says; empty when it says nothing that can be read."""
+def _note_of(live: Data, key: str) -> t.Any:
+    """What an annotation of ours says; None when it says nothing that can be read."""
     try:
-        found = json.loads((live["metadata"].get("annotations") or {}).get(key) or "{}")
+        return json.loads((live["metadata"].get("annotations") or {}).get(key) or "null")
     except (ValueError, RecursionError):
-        return {}
+        return None
+
+
+def _noted(live: Data, key: str) -> Data:
+    found = _note_of(live, key)
     return found if isinstance(found, dict) else {}
+
+
+def _refused(live: Data) -> list[Data]:
+    """The images that were refused, oldest first; each as {images, reason}."""
+    found = _note_of(live, REFUSED)
+    # A release before noted the newest alone.
+    items = [found] if isinstance(found, dict) else found if isinstance(found, list) else []
+    return [one for one in items if isinstance(one, dict) and isinstance(one.get("images"), dict)]
 
 
 def _template(found: Data) -> Data:

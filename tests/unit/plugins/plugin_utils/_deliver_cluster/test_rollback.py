@@ -30,6 +30,13 @@ def plugin(tag: str, **more: Any) -> Data:
     return {"device_plugin": {"image": {"tag": tag}, **more}}
 
 
+# The status of a container that ended after it was ready, and started again: the pod is ready.
+RESTARTED = {
+    "name": "main", "restartCount": 1, "ready": True, "state": {"running": {}},
+    "lastState": {"terminated": {"exitCode": 3, "message": "no rbln-smi"}},
+}  # fmt: skip
+
+
 class Kube(Store):
     """A store with a DaemonSet controller and kubelets, which act at each look. Pods of `broken` tags never start.
 
@@ -38,6 +45,8 @@ class Kube(Store):
 
     def __init__(self, *broken: str) -> None:
         super().__init__()
+        # Seconds after which a container of the tag `late` ends and starts again.
+        self.crash: dict[str, float] = {}
         self.broken, self.now = broken, 0.0
         self.made: list[tuple[str, str, str]] = []
         for name in NODES:
@@ -95,6 +104,8 @@ class Kube(Store):
                 stale = pod is not None and pod["metadata"]["labels"]["controller-revision-hash"] != _hash(item)
                 if pod is None or (stale and item["spec"]["updateStrategy"]["type"] == "RollingUpdate"):
                     pod = self.items[key] = self.pod(item, node, key[2])
+                if pod["started"] + self.crash.get(pod["tag"], 1e9) <= self.now:
+                    pod["status"]["containerStatuses"] = [RESTARTED]
                 fresh += pod["metadata"]["labels"]["controller-revision-hash"] == _hash(item)
                 ready += pod["status"]["conditions"][0]["status"] == "True"
             item["status"] = {
@@ -117,6 +128,8 @@ class Kube(Store):
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
         return {
             "kind": "Pod",
+            "started": self.now,
+            "tag": self.made[-1][2],
             "metadata": {
                 "name": name,
                 "namespace": item["metadata"]["namespace"],
@@ -219,8 +232,68 @@ def test_a_refused_image_is_not_tried_again_unless_asked_for() -> None:
         assert "no such image" in text and (kube.made, kube.writes) == ([], [])
     (text,) = run(kube, rollback_retry=True, **plugin("bad"))
     assert text.startswith("rolled back: ") and [one[2] for one in kube.made] == ["bad", "v1"]
-    assert run(kube, **plugin("v2")) == [] and kube.noted(PLUGIN, REFUSED) is None
+    assert run(kube, **plugin("v2")) == [] and len(kube.noted(PLUGIN, REFUSED)) == 1
     assert run(kube, **plugin("v1")) == []
+    kube.made.clear()
+    (text,) = run(kube, **plugin("bad"))
+    assert text.startswith("refused: ") and kube.made == []
+
+
+def test_every_refused_image_is_remembered_until_it_passes() -> None:
+    kube = installed("bad", "worse")
+    run(kube, **plugin("bad"))
+    run(kube, **plugin("worse"))
+    kube.made.clear()
+    for tag in ("bad", "worse", "bad"):
+        (text,) = run(kube, **plugin(tag))
+        assert text.startswith("refused: ") and ":%s was rolled back before: " % tag in text and kube.made == []
+    kube.broken = ("worse",)
+    assert run(kube, rollback_retry=True, **plugin("bad")) == [] and good(kube).endswith(":bad")
+    (text,) = run(kube, **plugin("worse"))
+    assert text.startswith("refused: ") and [one["images"] for one in kube.noted(PLUGIN, REFUSED)] == [
+        {**one["images"], "device-plugin": "docker.io/rebellions/k8s-device-plugin:worse"}
+        for one in kube.noted(PLUGIN, REFUSED)
+    ]
+    # As a release before has noted it.
+    annotations = kube.items[("DaemonSet", "rbln-system", PLUGIN)]["metadata"]["annotations"]
+    annotations[REFUSED] = json.dumps(kube.noted(PLUGIN, REFUSED)[0])
+    assert run(kube, **plugin("worse"))[0].startswith("refused: ")
+
+
+@pytest.mark.parametrize("note", ["{", "7", "[7]", '[{"images": 7}]', '{"reason": "x"}'])
+def test_a_note_of_refused_images_that_cannot_be_read_counts_as_none(note: str) -> None:
+    kube = installed("bad")
+    kube.items[("DaemonSet", "rbln-system", PLUGIN)]["metadata"]["annotations"][REFUSED] = note
+    assert run(kube, **plugin("bad"))[0].startswith("rolled back: ") and len(kube.noted(PLUGIN, REFUSED)) == 1
+
+
+def test_a_container_with_a_probe_is_not_watched() -> None:
+    kube = Kube()
+
+    def exporter(tag: str) -> Data:
+        return {"metrics_exporter": {"enabled": True, "image": {"tag": tag}, "service": {"enabled": False}}}
+
+    assert run(kube, **exporter("v1")) == []
+    kube.crash, start = {"late": 9.0}, kube.now
+    assert run(kube, **exporter("late")) == [] and kube.now - start < 9
+    assert kube.images("rbln-metrics-exporter") == {"late"}
+
+
+@pytest.mark.parametrize(("after", "back"), [(9, True), (60, False)])
+def test_a_container_without_a_probe_that_ends_late_is_not_ready(after: float, back: bool) -> None:
+    """It is ready as soon as it has started: the second look finds it running again."""
+    kube = installed()
+    kube.crash = {"late": after}
+    told = run(kube, **plugin("late"))
+    if not back:
+        assert told == [] and kube.images(PLUGIN) == {"late"}
+        return
+    (text,) = told
+    assert (
+        text.startswith("rolled back: ") and "container main ended with code 3 after it was ready: no rbln-smi" in text
+    )
+    assert "on node n1" in text and "--previous" in text and text.count("Next: ") == 1
+    assert kube.made == [(PLUGIN, "n1", "late"), (PLUGIN, "n1", "v1")] and kube.images(PLUGIN) == {"v1"}
 
 
 def test_a_repaired_image_passes_when_it_is_tried_again() -> None:
