@@ -86,12 +86,17 @@ class Proof:
         found.sort(key=lambda check: check.name not in self.failed)
         lines = ["%s/%s: %s." % (check.scope, check.name, check.detail.rstrip(".")) for check in found]
         step = next((" Next: %s" % check.next_step for check in found if check.next_step), "")
-        return "%d checks failed, %d are not known. %s%s" % (
-            len(self.failed),
-            len(self.unknown),
-            " | ".join(lines),
-            step,
-        )
+        counts = [_count(self.failed, "failed", "failed"), _count(self.unknown, "is not known", "are not known")]
+        return "%s. %s%s" % (", ".join(filter(None, counts)), " | ".join(lines), step)
+
+
+def _count(names: t.Sequence[str], one: str, more: str) -> str:
+    """`1 check is not known`; empty for none."""
+    return (
+        "%d check%s %s" % (len(names), "" if len(names) == 1 else "s", one if len(names) == 1 else more)
+        if names
+        else ""
+    )
 
 
 def judge(proof: Proof, checks: t.Sequence[Check], rules: Rules) -> str:

@@ -367,6 +367,10 @@ def runtime_reads_dir(context: Context) -> Verdict | None:
     )
 
 
+def _unit(runtime: Data) -> str:
+    return str(runtime.get("restart_unit") or runtime.get("unit") or runtime["name"])
+
+
 @SCOPE.check()
 def runtime_is_fresh(context: Context) -> Verdict | None:
     """No runtime process is older than its configuration: a lost restart."""
@@ -378,11 +382,7 @@ def runtime_is_fresh(context: Context) -> Verdict | None:
     stale = {label(runtime): runtime.get("process_stale") for runtime in runtimes}
     bad = ["%s runs with an older configuration" % name for name, value in stale.items() if value]
     unknown = ["age of %s" % name for name, value in stale.items() if value is None]
-    units = ", ".join(
-        str(runtime.get("restart_unit") or runtime.get("unit") or runtime["name"])
-        for runtime in runtimes
-        if runtime.get("process_stale")
-    )
+    units = ", ".join(_unit(runtime) for runtime in runtimes if runtime.get("process_stale"))
     verdict = verdict_of(
         bad,
         unknown,
@@ -414,22 +414,18 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
     """The running process reports that CDI is on, that it reads the directory and, if it can, the devices."""
     if not selected_runtimes(context):
         return None
-    bad, unknown, evidence, stopped = [], [], {}, []
+    bad, unknown, evidence, stopped, wrong = [], [], {}, [], []
     wanted = _device_names(context)
     for runtime, answer in _answers(context):
-        name = label(runtime)
+        name, before = label(runtime), len(bad) + len(unknown)
+        seen = answer.value if answer.ok else answer.to_dict()
+        evidence[name] = seen
         if not answer.ok and is_stopped(runtime):
-            evidence[name] = answer.to_dict()
             stopped.append(str(runtime.get("unit") or name))
             unknown.append("%s is stopped (%s is %s)" % (name, stopped[-1], runtime["unit_state"]))
         elif not answer.ok:
-            evidence[name] = answer.to_dict()
             unknown.append("%s gives no answer (%s)" % (name, answer.detail or answer.state))
-        if not answer.ok:
-            continue
-        seen = answer.value
-        evidence[name] = seen
-        if not seen["enabled"]:
+        elif not seen["enabled"]:
             bad.append("CDI is off in the running %s" % name)
         elif not _reads(context, seen["spec_dirs"]):
             bad.append("the running %s reads %s" % (name, ", ".join(seen["spec_dirs"]) or "no directory"))
@@ -439,11 +435,20 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
             lost = [device for device in wanted if device not in seen["devices"]]
             if lost:
                 bad.append("the running %s does not have %s" % (name, ", ".join(lost)))
+        if len(bad) + len(unknown) > before:
+            wrong.append(_unit(runtime))
     if stopped and not bad:
         units = " ".join(stopped)
         step = "Run `systemctl start %s` on the host; `journalctl -u %s` tells why it is stopped." % (units, stopped[0])
         return Verdict(None, "; ".join(unknown), {"runtimes": evidence}, step)
-    step = "Restart the runtime; run this as root so that it can be asked."
+    restart = "`systemctl restart %s`" % " ".join(wrong)
+    if bad and not _spec(context):
+        step = _generate(context)
+    elif bad:
+        step = "Run %s on the host. If that does not help, %s." % (restart, SITE[0].lower() + SITE[1:])
+    else:
+        validate = "`%s-host validate --scope toolkit`" % context.profile.short_name
+        step = "Run %s on the host as root. If root gets no answer either, run %s." % (validate, restart)
     return verdict_of(bad, unknown, "seen by %s" % ", ".join(evidence), {"runtimes": evidence}, step)
 
 

@@ -222,10 +222,24 @@ def test_bad_rules_are_refused_before_anything_is_touched(machine: Machine, rule
 def test_message_names_every_check_that_stands_in_the_way_and_one_next_step(machine: Machine) -> None:
     look = changed(BROKEN, "npus", 1, "status", {"raw": None, "name": None, "word": "normal"})
     message = machine.prove(Rules(), look).message()
-    assert message.startswith("1 checks failed, 1 are not known.")
+    assert message.startswith("1 check failed, 1 check is not known. ")
     assert "driver/driver_loaded: the kernel module rebellions is not loaded. |" in message
     assert "driver/device_status: not known" in message and "cdi" not in message
     assert message.count("Next: ") == 1 and message.partition("Next: ")[2].startswith("Run modprobe")
+
+
+@pytest.mark.parametrize(
+    ("failed", "unknown", "counts"),
+    [
+        (["a"], [], "1 check failed. "),
+        (["a", "b"], [], "2 checks failed. "),
+        ([], ["a"], "1 check is not known. "),
+        ([], ["a", "b"], "2 checks are not known. "),
+        (["a", "b"], ["c", "d"], "2 checks failed, 2 checks are not known. "),
+    ],
+)
+def test_message_says_only_what_is(failed: list[str], unknown: list[str], counts: str) -> None:
+    assert Proof(failed=failed, unknown=unknown).message() == counts
 
 
 @pytest.mark.parametrize("_id", ["U06-noop-upgrade"])

@@ -408,6 +408,7 @@ def test_what_runs_and_is_wrong_counts_more_than_what_is_stopped(tmp_path: Path)
     tree.real("/run/cdi/rbln.yaml").unlink()
     record = checks(tree, cdi(state="missing"), running)["runtime_sees_spec"]
     assert record.ok is False and "no specification" in record.detail
+    assert record.next_step.startswith("Run `ansible-playbook rebellions.npu.site --tags toolkit`, or `rbln-host cdi`")
 
 
 def test_the_next_step_is_a_command(tmp_path: Path) -> None:
@@ -440,7 +441,16 @@ def test_the_running_containerd_answers_for_itself(tmp_path: Path, recording: st
     tree = good(tmp_path)
     with replay(tree.real(SOCKET), (HERE / recording).read_bytes()):
         found = checks(tree, cdi(), runtimes(process_stale=None))
-    assert found["runtime_sees_spec"].ok is ok and words in found["runtime_sees_spec"].detail
+    record = found["runtime_sees_spec"]
+    assert record.ok is ok and words in record.detail
+    steps = {
+        True: "",
+        False: "Run `systemctl restart containerd.service` on the host. If that does not help, run `ansible-playbook "
+        "rebellions.npu.site --tags toolkit`.",
+        None: "Run `rbln-host validate --scope toolkit` on the host as root. If root gets no answer either, run "
+        "`systemctl restart containerd.service`.",
+    }
+    assert record.next_step == steps[ok]
     assert found["runtime_is_fresh"].ok is (None if ok is None else True)
 
 
