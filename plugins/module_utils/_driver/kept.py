@@ -27,6 +27,7 @@ from dataclasses import asdict, dataclass
 from .._base.model import NpuError
 from .._host.files import create_file, explain, make_directory, sync_directory
 from .._host.host import Host, Limit
+from .._host.private import private_directory
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -102,18 +103,10 @@ def _private_directory(host: Host, directory: str) -> str:
     """Real path of the directory of all kept drivers; created when missing. NpuError when another user owns it."""
     try:
         parent = make_directory(host, posixpath.dirname(directory.rstrip("/")) or "/")
-        real = posixpath.join(parent, posixpath.basename(directory.rstrip("/")))
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(real, PRIVATE)
-        info = os.lstat(real)
-        if not stat_module.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
-            raise NpuError(
-                "%s is not a directory of user ID %d." % (directory, os.geteuid()), "Remove it and run again."
-            )
-        if stat_module.S_IMODE(info.st_mode) != PRIVATE:
-            os.chmod(real, PRIVATE)
     except OSError as exc:
         raise explain(exc, directory, "created") from exc
+    real = posixpath.join(parent, posixpath.basename(directory.rstrip("/")))
+    private_directory(real, os.geteuid())
     return real
 
 

@@ -89,23 +89,9 @@ class RuntimeOptions:
     @classmethod
     def read(cls, given: t.Mapping[str, t.Any], **more: t.Any) -> RuntimeOptions:
         """From the options of a module. NpuError names the option that is wrong."""
-        by_hand: dict[str, t.Any] = {name: str(given.get("runtime_" + name) or "") for name in BY_HAND}
-        names = [name for name in BY_HAND if by_hand[name]]
+        described: dict[str, t.Any] = described_by_hand(given)
         runtimes = tuple(given["runtimes"])
-        if names and len(runtimes) != 1:
-            raise NpuError(
-                "A runtime is described by %s, and %d runtimes are named."
-                % (", ".join("runtime_" + name for name in names), len(runtimes)),
-                "Name the one runtime that is meant.",
-            )
-        for name in names:
-            if name != "unit" and not by_hand[name].startswith("/"):
-                raise NpuError("runtime_%s is %r." % (name, by_hand[name]), "Give an absolute path.")
-        if by_hand["unit"] and not re.match(r"^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\Z", by_hand["unit"]):
-            raise NpuError("runtime_unit is %r." % by_hand["unit"], "Give the name of a systemd service.")
-        if by_hand["unit"] and not by_hand["unit"].endswith(".service"):
-            by_hand["unit"] += ".service"
-        return cls(runtimes=runtimes, kubelet_endpoint=given["kubelet_endpoint"], **by_hand, **more)
+        return cls(runtimes=runtimes, kubelet_endpoint=given["kubelet_endpoint"], **described, **more)
 
     def by_hand(self, name: str) -> bool:
         """True when the caller describes the runtime of this name."""
@@ -113,6 +99,26 @@ class RuntimeOptions:
 
 
 BY_HAND = ("config_file", "dropin_dir", "socket", "unit")
+
+
+def described_by_hand(given: t.Mapping[str, t.Any], prefix: str = "") -> dict[str, str]:
+    """What the inputs with this prefix say of the one runtime that they name. NpuError names a wrong input."""
+    found = {name: str(given.get(prefix + "runtime_" + name) or "") for name in BY_HAND}
+    names = [prefix + "runtime_" + name for name in BY_HAND if found[name]]
+    count = len(given[prefix + "runtimes"])
+    if names and count != 1:
+        raise NpuError(
+            "A runtime is described by %s, and %d runtimes are named." % (", ".join(names), count),
+            "Name the one runtime that is meant%s." % (" in %sruntimes" % prefix if prefix else ""),
+        )
+    for name, value in found.items():
+        if value and name != "unit" and not value.startswith("/"):
+            raise NpuError("%sruntime_%s is %r." % (prefix, name, value), "Give an absolute path.")
+    if found["unit"] and not re.match(r"^[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\Z", found["unit"]):
+        raise NpuError("%sruntime_unit is %r." % (prefix, found["unit"]), "Give the name of a systemd service.")
+    if found["unit"] and not found["unit"].endswith(".service"):
+        found["unit"] += ".service"
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ansible.errors import (
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import callback_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .answer import checked, known, of_run, refuse_inputs, run_of, wrong_answer
 from .bytecode import before_ansible
@@ -43,7 +44,7 @@ COLOURS = {
 }
 
 # The variable of a play that names what its tasks register: their failures are kept there, and its end says them.
-KEPT = "__rbln_kept"
+KEPT = "__%s_kept" % PROFILE.short_name
 
 Result = dict[str, t.Any]
 Run = t.Callable[["Answering", "str | None", "Result | None"], Result]

@@ -219,8 +219,8 @@ class Rollback:
                 if int(status.get("restartCount") or 0) > began or state.get("terminated"):
                     said = line(ended.get("message") or "", 200)
                     return (
-                        "%s on node %s: container %s ended with code %s after it was ready%s. Next: Read the log of it, "
-                        "with --previous." % (name, node, container, ended.get("exitCode"), said and ": " + said)
+                        "%s on node %s: container %s ended with code %s after it was ready%s. Next: Read its log with "
+                        "--previous." % (name, node, container, ended.get("exitCode"), said and ": " + said)
                     )
             if self._clock() >= end:
                 return ""

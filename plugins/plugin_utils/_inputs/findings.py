@@ -9,7 +9,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-MOST_NAMES = 5
+from .._text.screen import some
 
 
 class Finding(t.TypedDict):
@@ -46,10 +46,8 @@ class Findings:
         told = []
         for item in self.items():
             names = item["hosts"]
-            more = " and %d more" % (len(names) - MOST_NAMES) if names[MOST_NAMES:] else ""
-            who = ", ".join(names[:MOST_NAMES]) + more
             step = " Next: %s" % item["next_step"] if item["next_step"] else ""
-            told.append("%s%s%s" % ("" if len(names) == len(self._hosts) else who + ": ", item["detail"], step))
+            told.append("%s%s%s" % ("" if len(names) == len(self._hosts) else some(names) + ": ", item["detail"], step))
         if len(told) == 1:
             return "Nothing was changed. " + told[0]
         lines = ["(%d) %s" % (number, text) for number, text in enumerate(told, 1)]

@@ -13,7 +13,6 @@ import pathlib
 import typing as t
 
 import yaml
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
 
@@ -93,23 +92,8 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t
     """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
     spec = role_inputs()
     wanted = normalise(raw_inputs(templar, variables, spec), spec)
-    _check_by_hand(wanted)
+    runtime.described_by_hand(wanted, f"{TOOLKIT}_")
     return wanted
-
-
-def _check_by_hand(wanted: t.Mapping[str, t.Any]) -> None:
-    """A description belongs to one runtime."""
-    given = [f"{TOOLKIT}_{name}" for name in BY_HAND if wanted[f"{TOOLKIT}_{name}"]]
-    for name in given:
-        if not name.endswith("_unit") and not wanted[name].startswith("/"):
-            raise NpuError(f"{name} is {wanted[name]!r}.", "Give an absolute path.")
-    named = wanted[f"{TOOLKIT}_runtimes"]
-    if given and len(named) != 1:
-        raise NpuError(
-            f"{', '.join(given)} describe{'s' if len(given) == 1 else ''} one runtime, and {TOOLKIT}_runtimes has "
-            f"{len(named)}.",
-            f"Name in {TOOLKIT}_runtimes the one runtime that is meant.",
-        )
 
 
 def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.toolkit import is_stopped
 
 from .._text.line import line
-from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, names, table
+from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, some, table
 from .records import NodeState
 
 OK, FAILED, UNKNOWN, UNSEEN = "ok", "failed", "unknown", "not seen"
@@ -175,7 +175,7 @@ def overview(hosts: t.Sequence[HostState]) -> list[Line]:
         if found:
             groups.setdefault(found, []).append(one)
     shown = sorted(rows.items(), key=lambda item: min(_worst(findings(one)) for one in item[1]))
-    cells = [(names([one.host for one in found], 3), *row[:-1]) for row, found in shown[:ROWS]]
+    cells = [(some([one.host for one in found], 3), *row[:-1]) for row, found in shown[:ROWS]]
     tones = [{OK: GOOD, UNKNOWN: UNSURE}.get(row[-1], BAD) for row, _found in shown[:ROWS]]
     lines = table(HEAD, cells, tones)
     if len(shown) > ROWS:
@@ -183,7 +183,7 @@ def overview(hosts: t.Sequence[HostState]) -> list[Line]:
         lines.append(Line("... and %d hosts more. Next: Look at them with --limit." % left))
     worst = sorted(groups.items(), key=lambda item: _worst(item[0]))
     for found, concerned in worst[:GROUPS]:
-        lines += [Line(""), Line("%s:" % names([one.host for one in concerned]))]
+        lines += [Line(""), Line("%s:" % some([one.host for one in concerned]))]
         lines += [Line("  %-8s %s" % (one.word, one.text), one.tone) for one in found]
     if len(worst) > GROUPS:
         left = sum(len(concerned) for _found, concerned in worst[GROUPS:])

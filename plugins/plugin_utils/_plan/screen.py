@@ -19,8 +19,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 )
 
 from .._objects.parts import GATE_PREFIX
-from .._text.screen import BAD, CHANGE, DISRUPT, GOOD, TITLE, UNSURE, Line
-from .words import change, count, disruption, hosts, some, why
+from .._text.screen import BAD, CHANGE, DISRUPT, GOOD, TITLE, UNSURE, Line, some
+from .words import MOST, change, count, disruption, hosts, why
 
 Data = t.Mapping[str, t.Any]
 # A screen has some forty lines: more kinds of plan, labels or objects than these are counted.
@@ -130,7 +130,7 @@ def screen(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan], more:
         lines += [Line(""), *_cluster(cluster)]
     if len(clusters) > MOST_GROUPS:
         names = [cluster.name for cluster in clusters[MOST_GROUPS:]]
-        lines += [Line(""), Line(f"{count(len(names), 'more cluster')}: {some(names)}.{more}", UNSURE)]
+        lines += [Line(""), Line(f"{count(len(names), 'more cluster')}: {some(names, MOST)}.{more}", UNSURE)]
     return [*lines, Line(""), *_totals(counted, plans)]
 
 

@@ -40,12 +40,6 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def some(names: t.Sequence[str], most: int = MOST) -> str:
-    """`a, b and 7 more`."""
-    left = len(names) - most
-    return ", ".join(names[:most]) + (f" and {left} more" if left > 0 else "")
-
-
 def hosts(names: t.Iterable[str], most: int = MOST) -> str:
     """Names of hosts in short: three or more that count up are `npu01 to npu64`."""
     runs: list[tuple[list[str], int, tuple[str, ...]]] = []

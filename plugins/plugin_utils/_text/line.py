@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import typing as t
 
+from .._answers.text import clean
+
 LONGEST = 900
 
 
 def line(text: t.Any, longest: int = LONGEST) -> str:
-    """`text` on one line of at most `longest` characters; what cannot be printed becomes a blank."""
-    cut = str(text)[: 4 * longest]
-    told = " ".join("".join(one if one.isprintable() else " " for one in cut).split())
+    """`text`, clean, on one line of at most `longest` characters."""
+    told = " ".join(clean(str(text)[: 4 * longest]).split())
     return told if len(told) <= longest else told[: longest - 3] + "..."

@@ -20,10 +20,10 @@ class Line(t.NamedTuple):
     tone: str = PLAIN
 
 
-def names(found: t.Sequence[str], most: int = NAMES) -> str:
-    """`a, b, c (and 61 more)`."""
-    told = ", ".join(found[:most])
-    return "%s (and %d more)" % (told, len(found) - most) if len(found) > most else told
+def some(names: t.Sequence[str], most: int = NAMES) -> str:
+    """`a, b and 61 more`."""
+    told = ", ".join(names[:most])
+    return "%s and %d more" % (told, len(names) - most) if len(names) > most else told
 
 
 def table(head: t.Sequence[str], rows: t.Sequence[t.Sequence[str]], tones: t.Sequence[str] = ()) -> list[Line]:

@@ -67,13 +67,13 @@ def test_inputs_become_options(variables: dict[str, t.Any], key: str, value: t.A
     [
         (
             {"runtime_unit": "x.service"},
-            "rbln_container_toolkit_runtime_unit describes one runtime, and rbln_container_toolkit_runtimes has 0. "
-            "Next: Name in rbln_container_toolkit_runtimes the one runtime that is meant.",
+            "A runtime is described by rbln_container_toolkit_runtime_unit, and 0 runtimes are named. "
+            "Next: Name the one runtime that is meant in rbln_container_toolkit_runtimes.",
         ),
         (
             {"runtimes": ["docker", "containerd"], "runtime_config_file": "/x", "runtime_socket": "/y"},
-            "rbln_container_toolkit_runtime_config_file, rbln_container_toolkit_runtime_socket describe one runtime, "
-            "and rbln_container_toolkit_runtimes has 2.",
+            "A runtime is described by rbln_container_toolkit_runtime_config_file, "
+            "rbln_container_toolkit_runtime_socket, and 2 runtimes are named. Next: Name the one runtime",
         ),
         (
             {"runtimes": ["docker"], "runtime_config_file": "daemon.json"},

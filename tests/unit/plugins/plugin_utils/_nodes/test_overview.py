@@ -171,7 +171,7 @@ def test_evidence_and_long_words_are_cut() -> None:
 def test_equal_hosts_are_one_row_and_different_ones_are_bounded(count: int) -> None:
     equal = overview([host("npu%d" % number) for number in range(count)])
     assert len(equal) == 4 and equal[-1].text == "%d hosts: %d ok" % (count, count)
-    assert equal[1].text.startswith("npu0, npu1, npu2" + (" (and %d more)" % (count - 3) if count > 3 else ""))
+    assert equal[1].text.startswith("npu0, npu1, npu2" + (" and %d more" % (count - 3) if count > 3 else ""))
     each = [host("npu%d" % number, [check("a", False, detail="card %d" % number)]) for number in range(count)]
     lines = overview(each)
     assert len(lines) <= 1 + ROWS + 1 + 3 * GROUPS + 4 and lines[-1].text == "%d hosts: %d failed" % (count, count)

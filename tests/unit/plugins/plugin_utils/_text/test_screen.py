@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._text.screen import BAD, GOOD, PLAIN, Line, names, table
+from ansible_collections.rebellions.npu.plugins.plugin_utils._text.screen import BAD, GOOD, PLAIN, Line, some, table
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -25,6 +25,6 @@ def test_rows_without_a_tone_are_plain() -> None:
 
 
 def test_many_names_are_counted() -> None:
-    assert names(["a", "b"]) == "a, b"
-    assert names(["a", "b", "c"], 3) == "a, b, c"
-    assert names(["a", "b", "c", "d"], 3) == "a, b, c (and 1 more)"
+    assert some(["a", "b"]) == "a, b"
+    assert some(["a", "b", "c"], 3) == "a, b, c"
+    assert some(["a", "b", "c", "d"], 3) == "a, b, c and 1 more"
