@@ -3,7 +3,8 @@
 """The errors of every day: each is one red message on the terminal that says what, where and what next.
 
 Nothing here changes a host: the file runs first, on hosts that are virgin, and leaves them so. The errors that need
-more are in test_site_repair.py (containerd stopped) and in test_site_bare.py (docker only).
+more are in test_site_repair.py (containerd stopped), test_site_bare.py (docker only) and test_site_nodes.py (an image
+that cannot be pulled).
 """
 
 from __future__ import annotations

@@ -387,7 +387,7 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     bare.lab.exec(E, 'printf "%s" >%sguard.conf' % (guard.replace("\n", "\\n"), folder))
     bad = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:4"})
     run = play(book, bad)
-    assert run.code == 2 and "containerd did not start, or did not answer, within" in run.failed()[-1].msg
+    assert run.code == 2 and "containerd did not start with the new configuration" in run.failed()[-1].msg
     assert "What this run wrote is rolled back" in run.failed()[-1].msg and "hunted-word" not in run.out + run.err
     assert bare.lab.exec(E, "cat %szz-rbln-proxy.env" % folder).stdout.count("hunted-word@ours:3") == 2
     assert bare.lab.exec(E, "ls %s*.former || :; systemctl is-active containerd" % folder).stdout == "active\n"
@@ -395,7 +395,7 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     whole = play("site", bad, env=TERMINAL)
     assert whole.code == 2
     one_message(
-        whole, E, "Container toolkit: containerd.service did not start with the new", "journalctl -u containerd"
+        whole, E, "Container toolkit: containerd did not start with the new", "journalctl -u containerd"
     )
     bare.lab.exec(E, "rm %sguard.conf; systemctl daemon-reload" % folder)
     play(book, bare.inventory(E, **third)).unchanged([E])
