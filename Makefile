@@ -7,6 +7,10 @@ PY := .work/venv/bin/python
 LAYERS := $(PY) -m tests.tools.layers
 export PYTHON PYTHONDONTWRITEBYTECODE := 1
 
+# What the demo does not use is not built for it.
+ENV_PARTS :=
+demo demo-down lab-up lab-status lab-down: ENV_PARTS := --newest-alone
+
 .PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench build changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
@@ -16,7 +20,7 @@ root:
 	@test "$$(id -u)" = 0 || { echo "make test starts system containers and needs root. Next: sudo make test, or make test-unit without root" >&2; exit 2; }
 
 env: ## build .work: two venvs, the collections we depend on
-	@$(PYTHON) tests/tools/env.py
+	@$(PYTHON) tests/tools/env.py $(ENV_PARTS)
 
 stage: env ## copy the checkout to .work/stage/ansible_collections/rebellions/npu
 	@$(PY) -m tests.tools.stage

@@ -10,7 +10,7 @@ import typing as t
 from pathlib import Path
 
 from ..tools.ticking import ticking
-from ._base import STATE, LabError, run, say
+from ._base import STATE, LabError, run
 
 # Lists, downloads and the rule below are the lab's alone: a look changes nothing on the machine.
 FOLDER = STATE / "apt"
@@ -72,7 +72,7 @@ def plan(names: t.Sequence[str], folder: Path = FOLDER, more: t.Sequence[str] = 
     if not names:
         return []
     settings = [*options(folder), *more]
-    with ticking("apt's lists", 10, say):
+    with ticking("apt's lists", 10):
         _get("update", settings=settings)
     install = ("-s", "install", "--no-install-recommends", *names)
     found = acts(_get(*install, check=False, settings=settings))
@@ -92,7 +92,7 @@ def install(
     names: t.Sequence[str], planned: t.Sequence[Act], folder: Path = FOLDER, more: t.Sequence[str] = ()
 ) -> None:
     """Do what was planned for these packages: the lists are those of the plan, and so is the rule."""
-    with ticking("the installation of %d packages" % len(planned), 2 * len(planned) + 10, say):
+    with ticking("the installation of %d packages" % len(planned), 2 * len(planned) + 10):
         _get("install", "--no-install-recommends", "--no-remove", *names, settings=[*options(folder), *more])
     shutil.rmtree(folder / "cache")
 
@@ -103,6 +103,6 @@ def purge(names: t.Sequence[str]) -> str:
     others = sorted(going - {name.partition(":")[0] for name in names})
     if others:
         return "%s stay, because %s would go with them" % (", ".join(names), ", ".join(others))
-    with ticking("the removal of %d packages" % len(names), len(names) + 5, say):
+    with ticking("the removal of %d packages" % len(names), len(names) + 5):
         _get("purge", *names)
     return ""

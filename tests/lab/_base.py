@@ -16,7 +16,7 @@ import time
 import typing as t
 from pathlib import Path
 
-from ..tools.ticking import ticking
+from ..tools.ticking import tell, ticking
 
 LAB_DIR = Path(__file__).resolve().parent
 # A staged copy of the checkout shares the lab of the checkout itself.
@@ -69,8 +69,7 @@ class LabError(Exception):
 
 
 def say(text: str) -> None:
-    sys.stderr.write("%s %s\n" % (time.strftime("%H:%M:%S"), text))
-    sys.stderr.flush()
+    tell("%s %s" % (time.strftime("%H:%M:%S"), text), sys.stderr)
 
 
 def run(
@@ -189,7 +188,7 @@ def cached(name: str, key: str, make: t.Callable[[Path], None]) -> Path:
         part.mkdir(parents=True)
         start = time.monotonic()
         try:
-            with ticking("building %s" % name, SECONDS.get(name, 0), say):
+            with ticking("building %s" % name, SECONDS.get(name, 0)):
                 make(part)
             part.rename(home)
         finally:

@@ -13,7 +13,7 @@ import threading
 import typing as t
 
 from . import _vmqemu
-from ._base import LabError, say
+from ._base import LabError, patience, say
 from ._vm import Vm
 from ._vmimage import QEMU, unfit
 
@@ -65,7 +65,7 @@ class Machine:
         for number in range(1, TRIES + 1):
             try:
                 self.vm.up()
-                self.vm.exec(_ONE_KERNEL)
+                self.vm.exec(_ONE_KERNEL, 120 * patience())
                 self.failed = ""
                 return
             except Exception as exc:

@@ -75,13 +75,14 @@ def changes(packages: t.Iterable[str]) -> list[str]:
     packages: what is to be installed.
     """
     lines = ["install the Debian package %s" % name for name in packages]
-    for name, value in SYSCTLS.items():
-        path = _sysctl(name)
-        now = path.read_text().strip() if path.exists() else None
-        if value is None:
-            lines.append("sysctl %s: the kubelet may change it from %s" % (name, now))
-        elif now is not None and now != value:
-            lines.append("sysctl %s: %s becomes %s" % (name, now, value))
+    now = {name: _sysctl(name).read_text().strip() for name in SYSCTLS if _sysctl(name).exists()}
+    lines += [
+        "sysctl %s: %s becomes %s" % (name, now[name], value)
+        for name, value in SYSCTLS.items()
+        if value is not None and now.get(name, value) != value
+    ]
+    may = ["%s from %s" % (name, now[name]) for name, value in SYSCTLS.items() if value is None and name in now]
+    lines.append("sysctls that the kubelet may change: %s" % ", ".join(may))
     if hybrid() and not CGROUP_VIEW.is_mount():
         lines.append("mount a private view of the cgroup hierarchies on %s" % CGROUP_VIEW)
     if podman_network() is None:

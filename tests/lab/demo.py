@@ -22,9 +22,10 @@ import typing as t
 from concurrent.futures import ThreadPoolExecutor
 
 from ..tools.paths import LOGS, STAGED, environment
+from ..tools.ticking import tell, ticking
 from . import _apt, _demo_vm, _machine, _needs
-from ._base import CACHE, STATE, LabError, patience, put_json, read_json, run, say, unbuilt
-from ._go import program
+from ._base import CACHE, SECONDS, STATE, LabError, patience, put_json, read_json, run, say, unbuilt
+from ._go import PROGRAMS, is_built, program
 from ._rootfs import host_image, pod_images
 from ._seed import DEFAULT_HOSTS, HOSTS, KINDS
 from .lab import Lab
@@ -51,10 +52,8 @@ spec:
 LOG = LOGS / "demo.log"
 # What each act takes with everything in the cache; beside it, what it may have to build.
 HOSTS_SECONDS, VM_SECONDS = 150, 300
-BUILDS = ("kube", "containerd", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator")
+BUILDS = ("kube", "containerd", "npu-device-plugin", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator")
 VM_BUILDS = ("vm-root", "vm-disk", "vm-virgin")
-# Seconds between two signs of life where they cannot be written over each other.
-BEAT = 30
 
 
 class Changed(LabError):
@@ -62,7 +61,7 @@ class Changed(LabError):
 
 
 def headline(text: str) -> None:
-    print("\n== %s" % text, flush=True)
+    tell("\n== %s" % text)
 
 
 def estimate(vm: bool) -> str:
@@ -71,14 +70,20 @@ def estimate(vm: bool) -> str:
     def minutes(seconds: float) -> int:
         return max(1, round(seconds / 60))
 
-    builds = unbuilt(BUILDS)
+    builds = _to_build(BUILDS)
     told = "about %d minutes until pods see the NPUs of the hosts" % minutes(sum(builds.values()) + HOSTS_SECONDS)
     if vm:
-        more = unbuilt(VM_BUILDS)
+        more = _to_build(VM_BUILDS)
         told += ", about %d more for the virtual machine" % minutes(sum(more.values()) + VM_SECONDS)
         builds = {**builds, **more}
     parts = ", ".join("%s %d s" % item for item in builds.items())
     return "%s, on two idle cores; %s" % (told, "to build: %s" % parts if parts else "nothing to build")
+
+
+def _to_build(names: t.Sequence[str]) -> dict[str, int]:
+    """{what has to be built: the seconds that it usually takes}; a program that was built of other sources is none."""
+    programs = {name: SECONDS[name] for name in names if name in PROGRAMS and not is_built(name)}
+    return {**programs, **unbuilt(name for name in names if name not in PROGRAMS)}
 
 
 def _agreed(question: str) -> bool:
@@ -87,7 +92,10 @@ def _agreed(question: str) -> bool:
     if not sys.stdin.isatty():
         print("%s: no terminal to ask on. Next: YES=1 make demo" % question)
         return False
-    return input(question + " [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input(question + " [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def _install(names: t.Sequence[str], planned: t.Sequence[_apt.Act]) -> None:
@@ -100,31 +108,6 @@ def _install(names: t.Sequence[str], planned: t.Sequence[_apt.Act]) -> None:
     finally:
         added = sorted(set(_machine.snapshot()["packages"]) - before)
         put_json(INSTALLED, sorted({*read_json(INSTALLED, []), *added}))
-
-
-@contextlib.contextmanager
-def beating(what: str, now: t.Callable[[], str]) -> t.Iterator[None]:
-    """Show how long it has taken and what is done now: in place on a terminal, else every half minute."""
-    over, start, terminal = threading.Event(), time.monotonic(), sys.stdout.isatty()
-
-    def beat() -> None:
-        while not over.wait(1 if terminal else BEAT):
-            text = "%s: %.0f s, %s" % (what, time.monotonic() - start, now())
-            if terminal:
-                sys.stdout.write(text[:78].ljust(78) + "\r")
-                sys.stdout.flush()
-            else:
-                print(text, flush=True)
-        if terminal:
-            sys.stdout.write(" " * 78 + "\r")
-
-    teller = threading.Thread(target=beat, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        over.set()
-        teller.join()
 
 
 def playbook(
@@ -152,7 +135,7 @@ def playbook(
         return tasks[-1].partition("]")[0][len("TASK [") :].rpartition(" : ")[2] if tasks else "starting"
 
     LOG.parent.mkdir(parents=True, exist_ok=True)
-    with LOG.open("a", encoding="utf-8") as log, beating(what, now):
+    with LOG.open("a", encoding="utf-8") as log, ticking(what, now=now):
         log.write("\n$ %s\n" % " ".join(argv))
         log.flush()
         process = subprocess.Popen(
@@ -201,60 +184,23 @@ def _site(name: str, machine: str = "", *more: str, unchanged: bool = False) -> 
     if unchanged and changed:
         raise Changed("the %s of site.yml changed something: %s. Next: see %s" % (name, changed, LOG))
     counts = ", ".join("%s=%d" % (host, row["changed"]) for host, row in hosts.items())
-    print("%s: %.1f s, changed %s" % (name, time.monotonic() - start, counts), flush=True)
+    tell("%s: %.1f s, changed %s" % (name, time.monotonic() - start, counts))
 
 
-def proofs(machine: str = "", *more: str) -> dict[str, dict[str, t.Any]]:
-    """{host: rbln_proof} by validate.yml."""
+def proof(machine: str = "", *more: str) -> str:
+    """The screen of validate.yml; LabError with it where a host is not as it should be."""
     code, output = playbook(
         "validate", *more, what="validate.yml", machine=machine, callback="ansible.posix.json", timeout=600
     )
-    found: dict[str, dict[str, t.Any]] = {}
     try:
         plays = json.loads(output[output.index("{") :])["plays"]
     except ValueError as exc:
         raise LabError("validate.yml gave no result (exit %d). Next: see %s" % (code, LOG)) from exc
-    for play in plays:
-        for task in play["tasks"]:
-            for host, result in task["hosts"].items():
-                proof = result.get("ansible_facts", {}).get("rbln_proof")
-                if proof:
-                    found[host] = proof
-    if not found:
-        raise LabError("validate.yml proved no host (exit %d). Next: see %s" % (code, LOG))
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write("\n%s\n" % table(found))
-    return found
-
-
-def summary(host: str, proof: t.Mapping[str, t.Any]) -> str:
-    """One line of a host: how many checks are good, and the names of the others."""
-    told: dict[str, list[str]] = {"ok": [], "failed": [], "to look at": [], "unknown": []}
-    for check in proof["checks"]:
-        word = "failed" if check["severity"] == "error" else "to look at"
-        told[{True: "ok", None: "unknown"}.get(check["ok"], word)].append(check["name"])
-    rest = "".join("; %s: %s" % (word, ", ".join(names)) for word, names in told.items() if names and word != "ok")
-    return "%s: %d checks ok%s" % (host, len(told["ok"]), rest)
-
-
-def table(proof: t.Mapping[str, t.Mapping[str, t.Any]]) -> str:
-    """Hosts and checks: a line a check, a column a host."""
-    rows: dict[str, dict[str, str]] = {}
-    for host, data in proof.items():
-        for check in data["checks"]:
-            word = {
-                True: "ok",
-                False: "FAILED" if check["severity"] == "error" else check["severity"],
-                None: "unknown",
-            }[check["ok"]]
-            rows.setdefault("%s: %s" % (check["scope"], check["name"]), {})[host] = word
-    width = max(map(len, rows), default=5)
-    lines = ["%-*s  %s" % (width, "check", "  ".join("%-8s" % host for host in proof))]
-    lines += [
-        "%-*s  %s" % (width, name, "  ".join("%-8s" % cells.get(host, "-") for host in proof))
-        for name, cells in rows.items()
-    ]
-    return "\n".join(lines)
+    results = [result for play in plays for task in play["tasks"] for result in task["hosts"].values()]
+    shown = "\n".join(line for result in results for line in result.get("lines", ()) if line)
+    if code or not shown:
+        raise LabError("validate.yml failed (exit %d):\n%s\nNext: see %s" % (code, shown, LOG))
+    return shown
 
 
 def look(lab: Lab, node: str, seconds: float = 90) -> dict[str, t.Any]:
@@ -263,13 +209,13 @@ def look(lab: Lab, node: str, seconds: float = 90) -> dict[str, t.Any]:
     LabError when it sees none.
     """
     name = "sees-npu-" + node
-    lab.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true")
-    lab.kubectl("apply", "-f", "-", stdin=POD % {"node": node})
     seconds *= patience()
+    lab.kubectl("delete", "pod", name, "--ignore-not-found", "--wait=true", timeout=seconds)
+    lab.kubectl("apply", "-f", "-", stdin=POD % {"node": node}, timeout=seconds)
     lab.kubectl("wait", "--for=condition=Ready", "pod/" + name, "--timeout=%.0fs" % seconds, timeout=seconds + 30)
 
     def inside(line: str) -> list[str]:
-        return lab.kubectl("exec", name, "--", "sh", "-c", line, check=False).stdout.split()
+        return lab.kubectl("exec", name, "--", "sh", "-c", line, check=False, timeout=seconds).stdout.split()
 
     seen = {
         "devices": inside("for d in /dev/rbln[0-9]* /dev/rsd[0-9]*; do [ -c $d ] && : <$d && echo $d; done"),
@@ -360,22 +306,21 @@ def up() -> int:
         state = lab.up(",".join(DEFAULT_HOSTS), kube=False)
     for name in DEFAULT_HOSTS:
         host = state["hosts"][name]
-        print("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""), flush=True)
+        tell("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
     machine = _demo_vm.Machine() if kube and with_vm else None
     headline("first act: site.yml on %s" % " and ".join(DEFAULT_HOSTS))
     skip = () if kube else ("--skip-tags", "operands")
-    _site("first run", "", *skip)
-    _site("second run", "", *skip, unchanged=True)
-    for name, proof in proofs().items():
-        print(summary(name, proof), flush=True)
+    _again(lambda: _site("first run", "", *skip))
+    _again(lambda: _site("second run", "", *skip, unchanged=True))
+    tell(proof())
     if not kube:
         _render()
         return 1
     for name in DEFAULT_HOSTS:
-        _pod(lab, name)
+        _again(lambda name=name: _pod(lab, name))  # type: ignore[misc]
     told = "%s are allocatable %s after the start; the second run changed nothing"
     headline(told % ("the NPUs of %s" % " and ".join(DEFAULT_HOSTS), _clock(time.monotonic() - began)))
-    print(". %s sets KUBECONFIG and finds kubectl; make demo-down takes everything back" % (STATE / "env"), flush=True)
+    tell("Next: `. %s` and kubectl get pods -A; make demo-down takes everything back" % (STATE / "env"))
     return _second_act(lab, machine, choice) if machine else 0
 
 
@@ -386,11 +331,14 @@ def _clock(seconds: float) -> str:
 def _pod(lab: Lab, node: str, seconds: float = 90) -> dict[str, t.Any]:
     """A pod that sees its NPU, told in one line."""
     seen = look(lab, node, seconds)
-    count = lab.nodes()[node]["allocatable"].get("rebellions.ai/npu")
+    found = lab.nodes().get(node)
+    if not found:
+        raise LabError("the API server does not answer what node %s has" % node)
+    count = found["allocatable"].get("rebellions.ai/npu", "0")
     devices, tool = " ".join(seen["devices"]), seen["tool"] or "no tool"
-    print("%s: a pod has %s of %s allocatable, %s, %d library mounts" % (
+    tell("%s: a pod has %s of %s allocatable, %s, %d library mounts" % (
         node, devices, count, tool, len(seen["libraries"])
-    ), flush=True)  # fmt: skip
+    ))  # fmt: skip
     return seen
 
 
@@ -399,23 +347,23 @@ def _second_act(lab: Lab, machine: _demo_vm.Machine, choice: str) -> int:
     name, began = _demo_vm.MACHINE, time.monotonic()
     headline("second act: %s, a virtual machine whose module is built by DKMS (emulated, so slow)" % name)
     try:
-        with beating(name, lambda: "coming up"):
+        with ticking(name, now=lambda: "coming up"):
             while machine.starting(1):
                 pass
         if machine.failed:
             raise LabError("it did not come up in %d tries: %s" % (_demo_vm.TRIES, machine.failed))
-        print("%s: virtual machine with kernel %s, running, Ready" % (name, machine.vm.kernel()), flush=True)
+        tell("%s: virtual machine with kernel %s, running, Ready" % (name, machine.vm.kernel()))
         where, only = machine.inventory(), ("--limit", name)
         _again(lambda: _site("%s first run" % name, where, *only))
         _again(lambda: _site("%s second run" % name, where, *only, unchanged=True))
-        print(summary(name, proofs(where, *only)[name]), flush=True)
+        tell(_again(lambda: proof(where, *only)))
         seen = _again(lambda: _pod(lab, name, 180))
-        print("%s: %s" % (name, machine.loaded(seen["major"])), flush=True)
-    except LabError as exc:
+        tell("%s: %s" % (name, machine.loaded(seen["major"])))
+    except (LabError, OSError, ValueError, subprocess.SubprocessError) as exc:
         headline("%s failed: %s" % (name, exc))
         if not machine.failed:
-            print("its console:\n%s" % _demo_vm.last_words(machine.vm.console()))
-        print("The result of %s stands. Next: make demo again, or VM=0 make demo" % " and ".join(DEFAULT_HOSTS))
+            tell("its console:\n%s" % _demo_vm.last_words(machine.vm.console()))
+        tell("The result of %s stands. Next: make demo again, or VM=0 make demo" % " and ".join(DEFAULT_HOSTS))
         return 0 if choice == "try" else 1
     headline("the NPUs of %s are allocatable too, %s later" % (name, _clock(time.monotonic() - began)))
     return 0
@@ -524,8 +472,11 @@ def main(argv: t.Sequence[str]) -> int:
     try:
         return down() if argv[:1] == ["down"] else up()
     except LabError as exc:
-        sys.stderr.write("%s\n" % exc)
+        tell(str(exc), sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        tell("\nstopped. Next: make demo to go on, or make demo-down to take everything back", sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -7,19 +7,24 @@ apt is the real one, with a package database and a repository made for the test.
 
 from __future__ import annotations
 
+import io
+import json
+import re
 import shutil
+import subprocess
 import sys
 import time
 import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.rebellions.npu.tests.lab import _apt, _base, _demo_vm, _machine, _needs, demo
+from ansible_collections.rebellions.npu.tests.lab import _apt, _base, _demo_vm, _go, _machine, _needs, demo
 from ansible_collections.rebellions.npu.tests.lab._apt import Act
 from ansible_collections.rebellions.npu.tests.lab._base import LabError
 from ansible_collections.rebellions.npu.tests.lab.standins.payload import deb
 from ansible_collections.rebellions.npu.tests.lab.standins.repository import flat
-from ansible_collections.rebellions.npu.tests.tools import ticking
+from ansible_collections.rebellions.npu.tests.tools.paths import ROOT
+from ansible_collections.rebellions.npu.tests.tools.ticking import Signs
 
 INSTALLED = """Package: libx
 Status: install ok installed
@@ -147,7 +152,7 @@ class Lost:
             raise LabError("ssh: exit 255: Connection timed out during banner exchange")
         return 1.0
 
-    def exec(self, _words: str) -> None:
+    def exec(self, _words: str, _timeout: float) -> None:
         self.calls.append("exec")
 
     def down(self) -> None:
@@ -230,15 +235,48 @@ def test_waits_are_longer_on_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -
     assert 0.2 <= time.monotonic() - began < 1
 
 
-def test_what_takes_longer_than_ten_seconds_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    with ticking.ticking("building pause", 5, told.append):
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_one_line_tells_of_everything_that_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    signs = Signs(first=0.1, beat=0.2, pause=0.01)
+    with signs.ticking("short"), signs.ticking("building pause", 0.05):
         pass
-    assert told == []
-    monkeypatch.setattr(ticking, "TICK", 0.02)
-    with ticking.ticking("building kube", 240, told.append):
+    assert capsys.readouterr().err == ""
+    with signs.ticking("building kube", 240), signs.ticking("first run", now=lambda: "Install"):
+        time.sleep(0.5)
+    said, told = capsys.readouterr()
+    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in told.splitlines()]
+    assert said == "" and 3 <= len(lines) <= 4, told
+    assert lines[0] == "building kube, about 240 s"
+    assert set(lines[1:]) == {"building kube: 0 s of about 240 s; first run: 0 s, Install"}
+
+
+def test_signs_are_written_over_on_a_terminal_and_lines_are_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "20")
+    signs = Signs(pause=0.01)
+    with signs.ticking("building kube", 240):
         time.sleep(0.1)
-    assert told[:2] == ["building kube, about 240 s", "building kube: 0 s of about 240 s"]
+        signs.tell("told")
+    text = screen.getvalue()
+    assert capsys.readouterr().out == "told\n"
+    assert "\n" not in text and text.endswith("\r\033[K")
+    assert set(text.split("\r\033[K")) == {"", "building kube: 0 s "}
+
+
+def test_the_demo_builds_nothing_that_only_tests_use() -> None:
+    said = {
+        target: subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for target in ("demo", "demo-down", "test-unit")
+    }
+    alone = "tests/tools/env.py --newest-alone\n"
+    assert [target for target, text in said.items() if alone in text] == ["demo", "demo-down"], said
 
 
 def test_every_program_and_system_of_the_lab_has_an_estimate() -> None:
@@ -246,20 +284,55 @@ def test_every_program_and_system_of_the_lab_has_an_estimate() -> None:
 
 
 def test_the_estimate_tells_each_act_and_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "unbuilt", lambda names: {"kube": 240} if "kube" in names else {"vm-root": 60})
+    monkeypatch.setattr(demo, "is_built", lambda name: name != "kube")
+    monkeypatch.setattr(demo, "unbuilt", lambda names: {"vm-root": 60} if "vm-root" in names else {})
     hosts = "about 6 minutes until pods see the NPUs of the hosts"
     assert demo.estimate(False) == hosts + ", on two idle cores; to build: kube 240 s"
-    assert demo.estimate(True).startswith(
-        hosts + ", about 6 more for the virtual machine, on two idle cores; to build:"
-    )
-    monkeypatch.setattr(demo, "unbuilt", lambda names: {})
+    more = ", about 6 more for the virtual machine, on two idle cores; to build: kube 240 s, vm-root 60 s"
+    assert demo.estimate(True) == hosts + more
+    monkeypatch.setattr(demo, "is_built", lambda name: True)
     assert demo.estimate(False).endswith("nothing to build")
 
 
-def test_a_host_is_one_line_of_good_checks_and_the_names_of_the_others() -> None:
-    rows = [("a", True, "error"), ("b", False, "error"), ("c", None, "error"), ("d", False, "warning")]
-    checks = [{"name": name, "ok": good, "severity": word} for name, good, word in rows]
-    assert demo.summary("h", {"checks": checks}) == "h: 1 checks ok; failed: b; to look at: d; unknown: c"
+def test_a_program_that_was_built_of_other_sources_is_built_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in (_base, _go):
+        monkeypatch.setattr(module, "CACHE", tmp_path)
+    for name in demo.BUILDS:
+        (tmp_path / "lab" / (name + "-0123456789abcdef")).mkdir(parents=True)
+    assert sorted(demo._to_build(demo.BUILDS)) == ["containerd", "kube", "npu-device-plugin"]
+
+
+def shown(*lines: str) -> str:
+    """What the JSON callback says of validate.yml."""
+    task = {"hosts": {"npu-a": {"changed": False, "lines": list(lines)}}}
+    plays = [{"tasks": [{"hosts": {"npu-a": {"changed": False}}}, task]}, {"tasks": []}]
+    return "a line before\n" + json.dumps({"plays": plays})
+
+
+def test_the_screen_of_validate_is_what_the_demo_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [(0, shown("host   checks", "npu-a  51 ok", "", "1 host: 1 ok")), (2, shown("npu-a  1 failed"))]
+    answers += [(0, shown()), (4, "no JSON")]
+    monkeypatch.setattr(demo, "playbook", lambda *_words, **_more: answers.pop(0))
+    assert demo.proof() == "host   checks\nnpu-a  51 ok\n1 host: 1 ok"
+    with pytest.raises(LabError, match=r"^validate.yml failed \(exit 2\):\nnpu-a  1 failed\nNext: see "):
+        demo.proof()
+    with pytest.raises(LabError, match=r"^validate.yml failed \(exit 0\)"):
+        demo.proof()
+    with pytest.raises(LabError, match=r"^validate.yml gave no result \(exit 4\)"):
+        demo.proof()
+
+
+def test_a_demo_that_is_stopped_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def up() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "up", up)
+    assert demo.main([]) == 130
+    assert capsys.readouterr().err == "\nstopped. Next: make demo to go on, or make demo-down to take everything back\n"
 
 
 def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
@@ -270,13 +343,13 @@ def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     program.write_text('#!/bin/sh\nexec %s -c "%s"\n' % (sys.executable, script))
     program.chmod(0o755)
     monkeypatch.setattr(demo, "LOG", tmp_path / "log" / "demo.log")
-    monkeypatch.setattr(demo, "BEAT", 0.1)
+    monkeypatch.setattr(demo, "ticking", Signs(first=0.1, beat=0.1, pause=0.02).ticking)
     monkeypatch.setattr(demo, "STAGED", tmp_path)
     monkeypatch.setattr(demo, "environment", lambda **_more: {"PATH": str(tmp_path)})
     code, output = demo.playbook("site", what="first run")
     assert code == 0 and output == "TASK [rbln_driver : Install] ***\nPLAY RECAP\n"
     assert (tmp_path / "log" / "demo.log").read_text().endswith(output)
-    told = capsys.readouterr().out.splitlines()
+    told = [line[9:] for line in capsys.readouterr().err.splitlines()]
     assert told and set(told) == {"first run: 0 s, Install"}, told
 
 
