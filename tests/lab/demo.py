@@ -284,6 +284,8 @@ def up() -> int:
     if planned:
         text = "install %d Debian packages; none is upgraded or removed: %s"
         lines.insert(0, text % (len(planned), ", ".join(sorted(map(str, planned)))))
+    servers = "system containers %s and a control plane of Kubernetes" % " and ".join(DEFAULT_HOSTS)
+    lines.append("start %s%s" % (servers, ", and the virtual machine %s" % _demo_vm.MACHINE if with_vm else ""))
     lines.append("fill %s (about 5 GB with Go's own caches, kept by make demo-down)" % CACHE)
     if reason:
         lines.append("nothing for a virtual machine, there can be none here: %s" % reason)
@@ -299,20 +301,20 @@ def up() -> int:
     _build()
     kube = True
     try:
-        state = _again(lambda: lab.up(",".join(DEFAULT_HOSTS)))
+        state = _again(lambda: _hosts(lab))
     except LabError as exc:
         headline("the cluster failed, so the hosts go on without it: %s" % exc)
         kube = False
-        state = lab.up(",".join(DEFAULT_HOSTS), kube=False)
+        state = _hosts(lab, kube=False)
     for name in DEFAULT_HOSTS:
         host = state["hosts"][name]
         tell("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
     machine = _demo_vm.Machine() if kube and with_vm else None
     headline("first act: site.yml on %s" % " and ".join(DEFAULT_HOSTS))
-    skip = () if kube else ("--skip-tags", "operands")
-    _again(lambda: _site("first run", "", *skip))
-    _again(lambda: _site("second run", "", *skip, unchanged=True))
-    tell(proof())
+    alone = () if kube else ("-e", "rbln_kubeconfig=")
+    _again(lambda: _site("first run", "", *alone))
+    _again(lambda: _site("second run", "", *alone, unchanged=True))
+    tell(proof("", *alone))
     if not kube:
         _render()
         return 1
@@ -324,13 +326,19 @@ def up() -> int:
     return _second_act(lab, machine, choice) if machine else 0
 
 
+def _hosts(lab: Lab, kube: bool = True) -> dict[str, t.Any]:
+    with ticking("the hosts%s" % (" and their cluster" if kube else "")):
+        return lab.up(",".join(DEFAULT_HOSTS), kube)
+
+
 def _clock(seconds: float) -> str:
     return "%d min %02d s" % divmod(round(seconds), 60)
 
 
 def _pod(lab: Lab, node: str, seconds: float = 90) -> dict[str, t.Any]:
     """A pod that sees its NPU, told in one line."""
-    seen = look(lab, node, seconds)
+    with ticking("a pod on " + node):
+        seen = look(lab, node, seconds)
     found = lab.nodes().get(node)
     if not found:
         raise LabError("the API server does not answer what node %s has" % node)
@@ -448,8 +456,9 @@ def down() -> int:
         print("no demo is up and nothing is recorded to restore")
         return 0
     lab = Lab()
-    _demo_vm.down()
-    rest = lab.down()
+    with ticking("taking the hosts away"):
+        _demo_vm.down()
+        rest = lab.down()
     if lab.hosts():
         print("hosts are left: %s" % ", ".join(lab.hosts()))
         return 1

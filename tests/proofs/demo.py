@@ -99,11 +99,16 @@ def up(part: Part, vm: bool, timed: bool) -> None:
         told = [line for line in out.splitlines() if line.strip() and not aside.match(line)]
         assert len(told) <= 45 and "TASK [" not in out and str(demo.LOG) in out, out
         assert demo.LOG.read_text(encoding="utf-8").count("PLAY RECAP") >= 2
+    with part.case("validate.yml finds them in order"):
+        totals = re.findall(r"^\d+ hosts?: .*$", out, re.M)
+        assert totals == ["2 hosts: 2 ok", *(["1 host: 1 ok"] if vm else [])], totals
     after_hosts = took("allocatable %s after the start", out)
     part.note += "; pods on the hosts after %d s" % after_hosts
     if timed:
         with part.case("the hosts take at most four minutes"):
             assert after_hosts <= HOSTS_SECONDS, after_hosts
+        with part.case("nothing had to be tried again"):
+            assert " failed: " not in out, out
     lab = Lab()
     for host in servers:
         with part.case("a pod on %s sees one NPU" % host):

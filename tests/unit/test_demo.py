@@ -18,7 +18,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.rebellions.npu.tests.lab import _apt, _base, _demo_vm, _go, _machine, _needs, demo
+from ansible_collections.rebellions.npu.tests.lab import _apt, _base, _demo_vm, _go, _machine, _needs, _rootfs, demo
 from ansible_collections.rebellions.npu.tests.lab._apt import Act
 from ansible_collections.rebellions.npu.tests.lab._base import LabError
 from ansible_collections.rebellions.npu.tests.lab.standins.payload import deb
@@ -280,7 +280,8 @@ def test_the_demo_builds_nothing_that_only_tests_use() -> None:
 
 
 def test_every_program_and_system_of_the_lab_has_an_estimate() -> None:
-    assert {*demo.BUILDS, *demo.VM_BUILDS} <= set(_base.SECONDS)
+    systems = {"rootfs-" + name for name in _rootfs.FLAVOURS}
+    assert {*demo.BUILDS, *demo.VM_BUILDS, *_go.PROGRAMS, *systems} <= set(_base.SECONDS)
 
 
 def test_the_estimate_tells_each_act_and_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
