@@ -308,7 +308,7 @@ def up() -> int:
         state = _hosts(lab, kube=False)
     for name in DEFAULT_HOSTS:
         host = state["hosts"][name]
-        tell("%s: %s, %s%s" % (name, host["kind"], host["state"], ", Ready" if host["ready"] else ""))
+        tell("%s: %s; %s%s" % (name, KINDS[host["kind"]].says, host["state"], ", Ready" if host["ready"] else ""))
     machine = _demo_vm.Machine() if kube and with_vm else None
     headline("first act: site.yml on %s" % " and ".join(DEFAULT_HOSTS))
     alone = () if kube else ("-e", "rbln_kubeconfig=")
