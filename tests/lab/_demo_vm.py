@@ -12,6 +12,7 @@ import os
 import threading
 import typing as t
 
+from ..tools.ticking import ticking
 from . import _vmqemu
 from ._base import LabError, patience, say
 from ._vm import Vm
@@ -53,13 +54,20 @@ def obstacle(packages: t.Mapping[str, str]) -> str:
 
 
 class Machine:
-    """The virtual machine, brought up in a thread beside the first act."""
+    """The virtual machine, brought up in a thread beside the first act.
+
+    Where the first act fails, the process ends after the thread: a machine that is being built is not left behind.
+    """
 
     def __init__(self) -> None:
         self.vm = Vm(MACHINE, kube=True)
         self.failed = ""
-        self._thread = threading.Thread(target=self._try, daemon=True)
+        self._thread = threading.Thread(target=self._come_up)
         self._thread.start()
+
+    def _come_up(self) -> None:
+        with ticking(MACHINE, now=lambda: "coming up"):
+            self._try()
 
     def _try(self) -> None:
         for number in range(1, TRIES + 1):

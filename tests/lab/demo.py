@@ -355,9 +355,8 @@ def _second_act(lab: Lab, machine: _demo_vm.Machine, choice: str) -> int:
     name, began = _demo_vm.MACHINE, time.monotonic()
     headline("second act: %s, a virtual machine whose module is built by DKMS (emulated, so slow)" % name)
     try:
-        with ticking(name, now=lambda: "coming up"):
-            while machine.starting(1):
-                pass
+        while machine.starting(1):
+            pass
         if machine.failed:
             raise LabError("it did not come up in %d tries: %s" % (_demo_vm.TRIES, machine.failed))
         tell("%s: virtual machine with kernel %s, running, Ready" % (name, machine.vm.kernel()))

@@ -73,7 +73,8 @@ class Signs:
                 self._show()
 
     def _show(self) -> None:
-        now, text = time.monotonic(), "; ".join(map(str, self._acts))
+        # What began last is what the reader waits for.
+        now, text = time.monotonic(), "; ".join(map(str, reversed(self._acts)))
         if sys.stderr.isatty():
             self._clear()
             sys.stderr.write(text[: shutil.get_terminal_size().columns - 1])
