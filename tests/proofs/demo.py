@@ -35,6 +35,8 @@ from tests.tools.paths import ROOT
 FOREIGN = ("ANSIBLE_", "MOLECULE_", "PYTHON", "VIRTUAL_ENV")
 # The hosts, with a warm cache and idle processors; the virtual machine after that.
 HOSTS_SECONDS, VM_SECONDS = 240, 360
+# {scenario: its hosts}: one on hosts alone, one on a cluster too.
+SCENARIOS = {"rbln_discover": {"mol-a", "mol-b"}, "rbln_operands": {"mol-n"}}
 RUN = r"^(%s)(first|second) run: .* changed (.*)$"
 
 
@@ -132,30 +134,33 @@ def up(part: Part, vm: bool, timed: bool) -> None:
 
 
 def one_file(part: Part) -> None:
-    """A scenario as CONTRIBUTING.md says: in a venv with molecule/requirements.txt, and nothing of ours beside."""
+    """Scenarios as CONTRIBUTING.md says: in a venv with molecule/requirements.txt, and nothing of ours beside."""
     with tempfile.TemporaryDirectory(prefix="npu-molecule-") as folder:
         path = "%s/venv/bin:%s" % (folder, os.environ["PATH"])
         home = {"HOME": folder, "PATH": path, "PIP_CACHE_DIR": str(CACHE / "pip"), "XDG_CACHE_HOME": str(CACHE.parent)}
         env = {**{key: text for key, text in os.environ.items() if not key.startswith(FOREIGN)}, **home}
-        for argv in (
-            [sys.executable, "-m", "venv", folder + "/venv"],
-            ["pip", "install", "-q", "-r", "molecule/requirements.txt"],
-            ["molecule", "test", "-s", "rbln_discover"],
-        ):
-            with part.case(" ".join(argv[-4:])):
-                out = subprocess.run(
-                    argv,
-                    cwd=ROOT,
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    check=False,
-                )
-                assert out.returncode == 0, out.stdout[-3000:]
-        with part.case("it reached its hosts"):
-            assert hosts_in(out.stdout) == {"mol-a", "mol-b"}, out.stdout[-3000:]
+
+        def run(*argv: str) -> str:
+            done = subprocess.run(
+                argv,
+                cwd=ROOT,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout[-3000:]
+            return done.stdout
+
+        with part.case("a venv with the one file"):
+            run(sys.executable, "-m", "venv", folder + "/venv")
+            run("pip", "install", "-q", "-r", "molecule/requirements.txt")
+        for role, hosts in SCENARIOS.items():
+            with part.case("molecule test -s " + role):
+                reached = hosts_in(run("molecule", "test", "-s", role))
+                assert reached == hosts, reached
 
 
 def down(part: Part, before: dict[str, object]) -> None:
