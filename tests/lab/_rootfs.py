@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Root file systems of the hosts, and the container images made of them.
 
-mmdebstrap makes them from the mirror that this machine's apt uses.
+mmdebstrap makes them from the mirror that this machine's apt uses, or from Debian's own where the machine is no Debian.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import typing as t
 from pathlib import Path
@@ -16,6 +17,8 @@ from ._base import CACHE, LabError, cached, digest, lock, podman, run
 from ._go import PROGRAMS, program
 from ._image import Entry, tar_of, write_image
 
+DEBIAN = "http://deb.debian.org/debian"
+_ADDRESS = re.compile(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+)", re.M)
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _BASE = "systemd systemd-sysv dbus python3 python3-apt sudo ca-certificates iproute2 kmod pciutils procps udev".split()
 _NODE = "runc containernetworking-plugins iptables nftables conntrack ethtool mount util-linux".split()
@@ -48,17 +51,21 @@ FLAVOURS: dict[str, Flavour] = {
 }
 
 
-def mirror() -> str:
-    """The first Debian address of this machine's apt sources."""
-    for path in (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list")):
-        if path.is_file():
-            found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+)", path.read_text(), re.M)
-            if found:
-                return found.group(1)
-    raise LabError(
-        "no Debian mirror in /etc/apt/sources.list.d/debian.sources or /etc/apt/sources.list: "
-        "the hosts are made from it"
-    )
+def mirror(etc: Path = Path("/etc")) -> str:
+    """Debian's archive: NPU_LAB_MIRROR, or the address of this machine's apt where it is a Debian."""
+    named, release = os.environ.get("NPU_LAB_MIRROR"), etc / "os-release"
+    if named:
+        return named
+    if not (release.is_file() and re.search(r"^ID=\"?debian\"?$", release.read_text(), re.M)):
+        return DEBIAN
+    places = (etc / "apt/sources.list.d/debian.sources", etc / "apt/sources.list")
+    found = [address for path in places if path.is_file() for address in _ADDRESS.findall(path.read_text())]
+    if not found:
+        raise LabError(
+            "no Debian mirror in %s, and the hosts are made from one. Next: NPU_LAB_MIRROR=%s"
+            % (" or ".join(map(str, places)), DEBIAN)
+        )
+    return next((address for address in found if address.rstrip("/").endswith("/debian")), found[0])
 
 
 def _mmdebstrap(flavour: Flavour, target: Path, variant: str, *hooks: str) -> None:
@@ -111,8 +118,12 @@ def _python_layer(part: Path) -> None:
     _mmdebstrap(flavour, part / "rootfs.tar", "extract", 'cd "$1" && chroot . /sbin/ldconfig', hook)
 
 
+def _python_key() -> str:
+    return digest(inspect.getsource(_python_layer), inspect.getsource(_mmdebstrap))
+
+
 def _python_image(part: Path) -> None:
-    home = cached("rootfs-validator", digest(Path(__file__)), _python_layer)
+    home = cached("rootfs-validator", _python_key(), _python_layer)
     write_image(
         part / "image.tar", "lab.local/npu-validator:1", (home / "rootfs.tar").read_bytes(), ("/usr/bin/python3",)
     )
@@ -149,7 +160,7 @@ def pod_images(names: t.Sequence[str] = ("pause", "busybox", "npu-device-plugin"
         elif name == "busybox":
             key, make = digest(Path("/bin/busybox")), _busybox
         else:
-            key, make = digest(Path(__file__)), _python_image
+            key, make = _python_key(), _python_image
         writer = digest(Path(__file__).with_name("_image.py"), inspect.getsource(busybox))
         found[reference] = cached("image-" + name, digest(key, writer), make) / "image.tar"
     return found

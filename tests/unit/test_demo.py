@@ -138,6 +138,35 @@ def test_a_version_that_changed_is_a_difference() -> None:
     assert all(_machine.snapshot()["packages"].values())
 
 
+SOURCES = "deb [arch=amd64] https://pkg.example.com/apt any main\ndeb http://mirror.example.com/debian/ trixie main\n"
+
+
+@pytest.mark.parametrize(
+    "release, sources, expected",
+    [
+        ("ID=debian", SOURCES, "http://mirror.example.com/debian/"),
+        ("ID=debian", "URIs: http://one.example.com/main-archive\n", "http://one.example.com/main-archive"),
+        ("ID=ubuntu\nID_LIKE=debian", "deb http://archive.example.com/ubuntu noble main\n", _rootfs.DEBIAN),
+        ("ID=debian", "# none\n", None),
+    ],
+)
+def test_where_the_systems_of_the_hosts_come_from(
+    release: str, sources: str, expected: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Ubuntu's archive has no Debian."""
+    monkeypatch.delenv("NPU_LAB_MIRROR", raising=False)
+    (tmp_path / "apt").mkdir()
+    (tmp_path / "os-release").write_text("NAME=x\n%s\n" % release)
+    (tmp_path / "apt" / "sources.list").write_text(sources)
+    if expected:
+        assert _rootfs.mirror(tmp_path) == expected
+    else:
+        with pytest.raises(LabError, match="^no Debian mirror in .* Next: NPU_LAB_MIRROR=http"):
+            _rootfs.mirror(tmp_path)
+    monkeypatch.setenv("NPU_LAB_MIRROR", "http://near.example.com/debian")
+    assert _rootfs.mirror(tmp_path) == "http://near.example.com/debian"
+
+
 class Lost:
     """A virtual machine that is lost a number of times."""
 
