@@ -135,7 +135,7 @@ def playbook(
         return tasks[-1].partition("]")[0][len("TASK [") :].rpartition(" : ")[2] if tasks else "starting"
 
     LOG.parent.mkdir(parents=True, exist_ok=True)
-    with LOG.open("a", encoding="utf-8") as log, ticking(what, now=now):
+    with LOG.open("a", encoding="utf-8") as log, ticking(what, now=None if callback else now):
         log.write("\n$ %s\n" % " ".join(argv))
         log.flush()
         process = subprocess.Popen(
