@@ -7,10 +7,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import os
+import resource
 import shutil
 import subprocess
 import tarfile
+import tempfile
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -246,6 +250,94 @@ def test_flash_refuses_while_the_module_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "sys/module/rebellions").mkdir(parents=True)
     assert cards.flash() == (1, [], "rbln-flash: the rebellions driver is loaded: unload it first\n")
     assert not (tmp_path / "var").exists()
+
+
+@pytest.fixture
+def smi() -> t.Iterator[tuple[Path, Path]]:
+    """(a root with two loaded cards that every user may read, its rbln-smi)."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        root.chmod(0o755)
+        for number, address in enumerate(("0000:01:00.0", "0000:02:00.0")):
+            pci, card = root / "sys/devices" / address, root / ("sys/class/rebellions/rbln%d" % number)
+            pci.mkdir(parents=True)
+            card.mkdir(parents=True)
+            (card / "device").symlink_to(pci)
+            texts = {"device": "0x1220", "numa_node": "0", "current_link_speed": "16.0 GT/s PCIe"}
+            for name, text in {**texts, "current_link_width": "16"}.items():
+                (pci / name).write_text(text + "\n")
+            texts = {"kernel_version": "3.4.0", "fw_ver": "3.2.2", "card_name": "RBLN-CA22", "group_id": "1"}
+            for name, text in {**texts, "status": "03"[number], "dram_total": "16", "dram_used": "4"}.items():
+                (card / name).write_text(text + "\n")
+        (root / "etc").mkdir()
+        (root / "etc/machine-id").write_text("0000000f" + "a" * 24 + "\n")
+        (root / "run/npu-lab/fault").mkdir(parents=True)
+        yield root, script(payload.script("rbln-smi.sh", "3.4.0").decode(), root / "rbln-smi", root)
+
+
+def _forkless() -> None:
+    """No process of a user other than root can make another one."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+
+def _alone(tool: Path, *argv: str) -> tuple[int, str, str]:
+    user = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+    done = subprocess.run(
+        [str(tool), *argv],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"PATH": "/nowhere"},
+        preexec_fn=_forkless,
+        check=False,
+        **user,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_tool_is_one_process(smi: tuple[Path, Path]) -> None:
+    code, out, err = _alone(smi[1], "-g", "-j")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert (told["KMD_version"], told["contexts"]) == ("3.4.0", [])
+    assert [(one["device"], one["npu"], one["status"], one["sid"], one["uuid"]) for one in told["devices"]] == [
+        ("rbln0", 0, "normal", "%016d" % 15, "00000000-0000-4000-8000-00000000000f"),
+        ("rbln1", 1, "abnormal", "%016d" % 16, "00000000-0000-4000-8000-000000000010"),
+    ]
+    last = told["devices"][1]
+    assert last["pci"] == {
+        "dev": "1220", "bus_id": "0000:02:00.0", "numa_node": "0", "link_speed": "16.0GT/s", "link_width": "16"
+    }
+    assert (last["group_id"], last["name"], last["fw_ver"]) == ("1", "RBLN-CA22", "3.2.2")
+    assert last["memory"] == {"used": "4", "total": "16"}
+    assert _alone(smi[1]) == (
+        0,
+        "Device Information KMD ver: 3.4.0\n| 0 | RBLN-CA22 | rbln0 | normal |\n| 1 | RBLN-CA22 | rbln1 | abnormal |\n",
+        "",
+    )
+    assert _alone(smi[1], "--version") == (0, "rbln-smi 3.4.0\n", "")
+
+
+def test_faults_of_the_tool(smi: tuple[Path, Path]) -> None:
+    root, tool = smi
+    faults = {"kmd": "9.9", "word-rbln1": "SICK", "missing-rbln0": "", "collapse": ""}
+    for name, text in {**faults, "contexts": '[\n{"pid": 1}]', "noise": "so it is\n"}.items():
+        (root / "run/npu-lab/fault" / ("smi-" + name)).write_text(text)
+    noise, _line, rest = shell(tool, "-j").stdout.partition("\n")
+    told = json.loads(rest)
+    assert (noise, told["KMD_version"], told["contexts"]) == ("so it is", "9.9", [{"pid": 1}])
+    assert [(one["device"], one["npu"], one["status"]) for one in told["devices"]] == [("rbln1", 0, "SICK")]
+    (root / "run/npu-lab/fault/smi-truncate").touch()
+    assert len(shell(tool, "-j").stdout) == len("so it is\n") + 200
+    (root / "run/npu-lab/fault/smi-exit").write_text("5\n")
+    assert shell(tool, "-j").returncode == 5
+
+
+def test_cards_differ_where_a_host_has_no_machine_id(smi: tuple[Path, Path]) -> None:
+    root, tool = smi
+    (root / "etc/machine-id").write_text("")
+    found = {one["uuid"] for one in json.loads(shell(tool, "-j").stdout)["devices"]}
+    assert len(found) == 2 and "00000000-0000-4000-8000-000000000000" not in found
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,17 @@
 # Faults are files in /run/npu-lab/fault: smi-hang (seconds), smi-exit (code), smi-noise (text before the JSON),
 # smi-truncate, smi-collapse (every npu is 0), smi-word-rblnN (status word), smi-missing-rblnN, smi-kmd (version),
 # smi-contexts (the JSON array of contexts).
+# It is one process, as the vendor's is: observations are measured with it. So files are read by the shell itself.
 class=/sys/class/rebellions fault=/run/npu-lab/fault
 groups="" json=""
-content() { cat "$1" 2>/dev/null || echo "$2"; }
+# get FILE [DEFAULT]: the first line of a file in $value.
+get() { value=; { [ -r "$1" ] && read -r value <"$1"; } 2>/dev/null || [ -n "$value" ] || value=${2:-}; }
 node() { [ -e "/dev/$1" ] || mknod -m 666 "/dev/$1" c "${2%:*}" "${2#*:}"; }
 if [ "${1:-}" = mknod ]; then
 	[ -e "$class/rbln0" ] || { echo "rbln-smi: no device" >&2; exit 1; }
-	for path in "$class"/rbln[0-9]*; do node "${path##*/}" "$(cat "$path/dev")" || exit 1; done
-	node rsd0 "$(content /sys/class/misc/rsd0/dev 1:8)"
+	for path in "$class"/rbln[0-9]*; do get "$path/dev"; node "${path##*/}" "$value" || exit 1; done
+	get /sys/class/misc/rsd0/dev 1:8
+	node rsd0 "$value"
 	exit
 fi
 # What a group is, is kept beside the nodes: whoever may make nodes may make groups.
@@ -25,7 +28,7 @@ if [ "${1:-}" = group ]; then
 		;;
 	-d)
 		for id in $(echo "$3" | tr , ' '); do
-			for path in /dev/.npu-lab/*; do [ "$(content "$path" 0)" != "$id" ] || rm "$path"; done
+			for path in /dev/.npu-lab/*; do get "$path" 0; [ "$value" != "$id" ] || rm "$path"; done
 			rm -f "/dev/rsd$id"
 		done
 		;;
@@ -45,38 +48,66 @@ done
 [ ! -e $fault/smi-hang ] || sleep "$(cat $fault/smi-hang)"
 [ ! -e $fault/smi-exit ] || { echo "rbln-smi: SYS_ERROR (code: 5)" >&2; exit "$(cat $fault/smi-exit)"; }
 
-of() { cat "$class/$1/$2" 2>/dev/null || echo; }
-pci() { cat "$class/$1/device/$2" 2>/dev/null || echo; }
-names() { n=0; while [ -e "$class/rbln$n" ]; do [ -e "$fault/smi-missing-rbln$n" ] || echo "rbln$n"; n=$((n + 1)); done; }
-word() {
-	if [ -e "$fault/smi-word-$1" ]; then cat "$fault/smi-word-$1"; elif [ "$(of "$1" status)" = 0 ]; then echo normal; else echo abnormal; fi
-}
-kmd=$(cat $fault/smi-kmd 2>/dev/null || cat /sys/module/rebellions/version 2>/dev/null || of rbln0 kernel_version)
-host=$(cat /etc/machine-id 2>/dev/null || uname -n)
+get $class/rbln0/kernel_version
+get /sys/module/rebellions/version "$value"
+get $fault/smi-kmd "${value:-N/A}"
+kmd=$value
+# Cards of two hosts differ: by the beginning of machine-id, or by a name where there is none (in a pod).
+get /etc/machine-id
+case $value in
+"" | *[!0-9a-f]*) first=$(uname -n | cksum 2>/dev/null || echo 0); first=${first%% *} ;;
+*) first=$((0x${value%"${value#????????}"})) ;;
+esac
 
-report() {
-	printf '{\n  "KMD_version": "%s",\n  "devices": [' "${kmd:-N/A}"
-	comma=
-	for name in $(names); do
-		n=${name#rbln}; npu=$n; [ ! -e $fault/smi-collapse ] || npu=0
-		id=$(printf '%s %s' "$host" "$n" | cksum 2>/dev/null || echo "$n"); id=${id%% *}
-		address=$(readlink "$class/$name/device"); address=${address##*/}
-		device=$(pci "$name" device); speed=$(pci "$name" current_link_speed)
-		printf '%s\n    {\n' "$comma"; comma=,
-		[ -z "$groups" ] || printf '      "group_id": "%s",\n' "$(content "/dev/.npu-lab/$name" "$(of "$name" group_id)")"
-		printf '      "npu": %s,\n      "name": "%s",\n      "sid": "%016d",\n      "uuid": "00000000-0000-4000-8000-%012x",\n' "$npu" "$(of "$name" card_name)" "$id" "$id"
-		printf '      "device": "%s",\n      "status": "%s",\n      "fw_ver": "%s",\n' "$name" "$(word "$name")" "$(of "$name" fw_ver)"
-		printf '      "pci": {"dev": "%s", "bus_id": "%s", "numa_node": "%s", "link_speed": "%s", "link_width": "%s"},\n' "${device#0x}" "$address" "$(pci "$name" numa_node)" "$(echo "${speed% PCIe}" | tr -d ' ')" "$(pci "$name" current_link_width)"
-		printf '      "temperature": "30C",\n      "card_power": "19200000uW",\n      "pstate": "P14",\n'
-		printf '      "memory": {"used": "%s", "total": "%s"},\n      "util": "0.0",\n      "board_info": "rev 1",\n      "location": %s\n    }' "$(of "$name" dram_used)" "$(of "$name" dram_total)" "$n"
+# each ACT: runs it for every card that is listed, with $name and $n.
+each() {
+	n=0
+	while [ -e "$class/rbln$n" ]; do
+		name=rbln$n
+		[ -e "$fault/smi-missing-$name" ] || "$1"
+		n=$((n + 1))
 	done
-	printf '\n  ],\n  "contexts": %s\n}\n' "$(content $fault/smi-contexts '[]')"
 }
+# The health of $name as a word, in $value.
+word() {
+	get "$class/$name/status"
+	[ "$value" = 0 ] && value=normal || value=abnormal
+	get "$fault/smi-word-$name" "$value"
+}
+device() {
+	d=$class/$name
+	printf '%s\n    {\n' "$comma"; comma=,
+	if [ -n "$groups" ]; then get "$d/group_id"; get "/dev/.npu-lab/$name" "$value"; printf '      "group_id": "%s",\n' "$value"; fi
+	npu=$n; [ ! -e $fault/smi-collapse ] || npu=0
+	id=$(((first + n) & 0xffffffff))
+	get "$d/card_name"; printf '      "npu": %s,\n      "name": "%s",\n      "sid": "%016d",\n      "uuid": "00000000-0000-4000-8000-%012x",\n' "$npu" "$value" "$id" "$id"
+	word; printf '      "device": "%s",\n      "status": "%s",\n' "$name" "$value"
+	get "$d/fw_ver"; printf '      "fw_ver": "%s",\n' "$value"
+	address=; cd -P "$d/device" 2>/dev/null && address=${PWD##*/}; cd /
+	get "$d/device/device"; printf '      "pci": {"dev": "%s", "bus_id": "%s", ' "${value#0x}" "$address"
+	get "$d/device/numa_node"; printf '"numa_node": "%s", ' "$value"
+	get "$d/device/current_link_speed"; value=${value% PCIe}
+	case $value in *" "*) value=${value%% *}${value#* } ;; esac
+	printf '"link_speed": "%s", ' "$value"
+	get "$d/device/current_link_width"; printf '"link_width": "%s"},\n' "$value"
+	printf '      "temperature": "30C",\n      "card_power": "19200000uW",\n      "pstate": "P14",\n'
+	get "$d/dram_used"; printf '      "memory": {"used": "%s", ' "$value"
+	get "$d/dram_total"; printf '"total": "%s"},\n      "util": "0.0",\n      "board_info": "rev 1",\n      "location": %s\n    }' "$value" "$n"
+}
+report() {
+	printf '{\n  "KMD_version": "%s",\n  "devices": [' "$kmd"
+	comma=
+	each device
+	contexts='[]'
+	[ ! -e $fault/smi-contexts ] || contexts=$(cat $fault/smi-contexts)
+	printf '\n  ],\n  "contexts": %s\n}\n' "$contexts"
+}
+row() { word; health=$value; get "$class/$name/card_name"; printf '| %s | %s | %s | %s |\n' "$n" "$value" "$name" "$health"; }
 
 if [ -n "$json" ]; then
 	[ ! -e $fault/smi-noise ] || cat $fault/smi-noise
 	if [ -e $fault/smi-truncate ]; then report | head -c 200; else report; fi
 else
-	echo "Device Information KMD ver: ${kmd:-N/A}"
-	for name in $(names); do printf '| %s | %s | %s | %s |\n' "${name#rbln}" "$(of "$name" card_name)" "$name" "$(word "$name")"; done
+	echo "Device Information KMD ver: $kmd"
+	each row
 fi
