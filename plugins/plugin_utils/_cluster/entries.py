@@ -59,7 +59,7 @@ class File(t.NamedTuple):
 def files_of(login: Login, source: str, folder: str, decrypt: Decrypt | None) -> list[File]:
     """The files to merge; empty and absent ones are none, as for kubectl. `folder` gets what is not on the disk."""
     if login.content:
-        return [File(_written(folder, "config", login.content), os.getcwd(), True)]
+        return [File(write(folder, "config", login.content.encode()), os.getcwd(), True)]
     found = []
     for number, path in enumerate(login.paths):
         if not is_there(path):
@@ -73,7 +73,7 @@ def files_of(login: Login, source: str, folder: str, decrypt: Decrypt | None) ->
         if start == _VAULT:
             if decrypt is None:
                 raise NpuError("%s is encrypted with Ansible Vault." % source, "Give the password, or decrypt it.")
-            found.append(File(_written(folder, "config%d" % number, decrypt(path)), base, True))
+            found.append(File(write(folder, "config%d" % number, decrypt(path).encode()), base, True))
         elif start:
             found.append(File(path, base))
     if not found and login.chosen and len(login.paths) == 1 and not os.path.exists(login.paths[0]):
@@ -84,10 +84,11 @@ def files_of(login: Login, source: str, folder: str, decrypt: Decrypt | None) ->
     return found
 
 
-def _written(folder: str, name: str, text: str) -> str:
+def write(folder: str, name: str, data: bytes) -> str:
+    """The path of a new file that only this user can read."""
     path = os.path.join(folder, name)
-    with open(path, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
-        stream.write(text)
+    with open(path, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+        stream.write(data)
     return path
 
 
@@ -192,12 +193,21 @@ def read_entries(login: Login, files: list[File], source: str, folder: str) -> R
     chosen = context["context"]
     cluster = _given(merged.config["clusters"].get_with_name(chosen["cluster"]), "cluster")
     user = _user(merged.config, chosen.get("user"))
+    return Read(loader, context, cluster, user, judge(cluster, user, source, chosen))
+
+
+def judge(
+    cluster: dict[str, t.Any], user: dict[str, t.Any], source: str, chosen: t.Mapping[str, t.Any]
+) -> dict[str, t.Any]:
+    """Take what the user says of acting out of it, and bring the server's scheme into the form of the package.
+
+    NpuError for what would be ignored, or taken for something else.
+    """
     _check_keys(cluster, user, source, chosen)
-    acting = {key: user.pop(key) for key in _ACTING if key in user}
     if "server" in cluster:
         # The package takes HTTPS:// for something else.
         cluster["server"] = re.sub(r"\A\w+(?=://)", lambda found: found[0].lower(), cluster["server"])
-    return Read(loader, context, cluster, user, acting)
+    return {key: user.pop(key) for key in _ACTING if key in user}
 
 
 def _correct(merged: t.Any, files: list[File]) -> None:
@@ -211,31 +221,38 @@ def _correct(merged: t.Any, files: list[File]) -> None:
 
 
 def _user(config: t.Any, name: t.Any) -> t.Any:
-    """The entry of a user; empty when the context names none or a missing one, as for kubectl.
-
-    A token's file, when it is there, counts before a token.
-    """
+    """The entry of a user; empty when the context names none or a missing one, as for kubectl."""
     found = config["users"].get_with_name(name, safe=True) if name and config.value.get("users") else None
-    if found is None:
-        return {}
-    user = _given(found, "user")
+    return {} if found is None else prefer_file(_given(found, "user"))
+
+
+def prefer_file(user: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The entry of a user: a token's file, when it is there, counts before a token."""
     if user.get("token") and isinstance(user.get("tokenFile"), str) and os.path.isfile(user["tokenFile"]):
         del user["token"]
     return user
 
 
 def _given(node: t.Any, kind: str) -> t.Any:
-    """The keys of an entry that say something: null and empty text are the same as no key for kubectl.
+    """`kept` of an entry of the package.
 
     They take the place of the others for this process; what the package writes back to the file stays whole.
     """
-    entry = {key: value for key, value in (node.value.get(kind) or {}).items() if value is not None and value != ""}
-    for key in _FILES:
-        # Of the file of this entry, not of another one that was merged.
-        if isinstance(entry.get(key), str):
-            entry[key] = os.path.join(os.path.dirname(node.path), entry[key])
+    entry = kept(node.value.get(kind) or {}, os.path.dirname(node.path))
     node.value = {**node.value, kind: entry}
     return entry
+
+
+def kept(entry: t.Mapping[str, t.Any], folder: str) -> dict[str, t.Any]:
+    """The keys of an entry that say something: null and empty text are the same as no key for kubectl.
+
+    Paths start at `folder`, that of the file of this entry, not of another one that was merged.
+    """
+    found = {key: value for key, value in entry.items() if value is not None and value != ""}
+    return {
+        key: os.path.join(folder, value) if key in _FILES and isinstance(value, str) else value
+        for key, value in found.items()
+    }
 
 
 def _check_keys(cluster: t.Any, user: t.Any, source: str, chosen: t.Mapping[str, t.Any]) -> None:

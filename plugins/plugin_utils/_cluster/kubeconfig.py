@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How an API server is reached: the kubernetes package reads the kubeconfig, as for kubernetes.core."""
+"""How an API server is reached: the kubernetes package reads the kubeconfig, as for kubernetes.core.
+
+What is plain is read without it, because of its costs, and comes out the same.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from .entries import (
     source_of,
 )
 from .login import AUTH, Login, read_login
+from .plain import Plain, Settings, read_plain
 from .transport import Connection, open_pool, proxy_of
 
 # Scheme, host (a name, or an IPv6 address in brackets), port and path, without blanks and control characters.
@@ -70,7 +74,19 @@ def open_access(kubeconfig: str, context: str, decrypt: Decrypt | None = None) -
 
 
 def _settings(login: Login, files: list[File], source: str, folder: str) -> tuple[t.Any, dict[str, t.Any], Headers]:
-    """(the package's configuration, the entry of the cluster, headers of whom to act as)."""
+    """(the package's configuration or what is used of it, the entry of the cluster, headers of whom to act as)."""
+    if not login.content and not login.paths:
+        read: Plain | None = Plain(Settings(login.settings["host"].rstrip("/")), {}, {})
+    else:
+        read = None if is_of_environment(login, files) else read_plain(login, files, source, folder)
+    settings, cluster, acting = read or _by_package(login, files, source, folder)
+    return settings, cluster, headers_of({**acting, **said_of_acting(login)}, source)
+
+
+def _by_package(
+    login: Login, files: list[File], source: str, folder: str
+) -> tuple[t.Any, dict[str, t.Any], dict[str, t.Any]]:
+    """(the package's configuration, the entry of the cluster, what the user says of acting)."""
     from kubernetes import client
     from kubernetes import config as untyped
 
@@ -78,16 +94,11 @@ def _settings(login: Login, files: list[File], source: str, folder: str) -> tupl
     settings = client.Configuration()
     # The package takes a local server where none is named.
     settings.host = ""
-    cluster: dict[str, t.Any] = {}
-    acting: dict[str, t.Any] = {}
     with explained(source):
-        if not login.content and not login.paths:
-            settings.host = login.settings["host"].rstrip("/")
-        elif is_of_environment(login, files):
+        if is_of_environment(login, files):
             config.load_incluster_config(client_configuration=settings)
-        else:
-            cluster, acting = _load(settings, login, files, source, folder)
-    return settings, cluster, headers_of({**acting, **said_of_acting(login)}, source)
+            return settings, {}, {}
+        return (settings, *_load(settings, login, files, source, folder))
 
 
 def _load(

@@ -29,6 +29,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.plain import read_plain
 
 pytest.importorskip("kubernetes")
 Data = dict[str, Any]
@@ -54,6 +55,32 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+
+
+def shape(read: Any) -> Any:
+    """What is used of a configuration, the entry of the cluster, and of whom to act as; files by their content."""
+    settings, cluster, acting = read
+    paths = (settings.ssl_ca_cert, settings.cert_file, settings.key_file)
+    files = [None if path is None else Path(path).read_bytes() for path in paths]
+    token = settings.get_api_key_with_prefix("BearerToken")
+    return settings.host, settings.verify_ssl, files, token, cluster, acting
+
+
+@pytest.fixture(autouse=True)
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Whatever a test here reads without the package, the package reads alike; the servers that were compared."""
+    compared: list[str] = []
+
+    def both(login: Any, files: Any, source: str, folder: str) -> Any:
+        found = read_plain(login, files, source, folder)
+        if found is not None:
+            other = tempfile.mkdtemp(dir=folder)
+            assert shape(found) == shape(kubeconfig._by_package(login, files, source, other))
+            compared.append(found.settings.host)
+        return found
+
+    monkeypatch.setattr(kubeconfig, "read_plain", both)
+    return compared
 
 
 def written(path: Path, user: Any = None, cluster: Any = None, **more: Any) -> Path:
@@ -262,6 +289,7 @@ def test_what_an_older_package_ignores_is_done_all_the_same(monkeypatch: pytest.
         settings.host = "https://one"
 
     monkeypatch.setattr(kube_config.KubeConfigLoader, "load_and_set", older)
+    monkeypatch.setattr(kubeconfig, "read_plain", lambda *_given: None)
     path = written(tmp_path / "config", cluster={"tls-server-name": "api.test", "proxy-url": "http://p:1"})
     pool = kubeconfig.open_access(str(path), "").pool
     assert (str(pool.proxy), pool.connection_pool_kw["server_hostname"]) == ("http://p:1", "api.test")
@@ -930,20 +958,35 @@ def test_what_cannot_be_loaded_is_named(case: str, keys: Path, tmp_path: Path) -
     assert os.listdir(tmp_path / "tmp") == []
 
 
-def test_the_package_is_imported_only_where_a_cluster_is_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["token", "password", "certificate", "plugin"])
+def test_the_package_is_imported_only_for_a_plugin(by: str, keys: Path, tmp_path: Path) -> None:
+    users = {
+        "token": {"token": "t"},
+        "password": {"username": "a", "password": "b"},
+        "certificate": {
+            "client-certificate-data": inlined(keys / "client.pem"), "client-key": str(keys / "client.key")
+        },
+        "plugin": plugin(tmp_path, credential({"token": "p"})),
+    }
+    more = {"server": "https://one", "certificate-authority-data": inlined(keys / "ca.pem")}
     loaded = "'kubernetes' in sys.modules"
     words = "import sys; from %s import Cluster; print(%s); Cluster(%r, ''); print(%s)" % (
         Cluster.__module__,
         loaded,
-        str(written(tmp_path / "config")),
+        str(written(tmp_path / "config", users[by], more)),
         loaded,
     )
     # The parent of ansible_collections, which need not be on the path of this process.
     env = {**os.environ, "PYTHONPATH": str(Path(kubeconfig.__file__).parents[6])}
     assert (
         subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout
-        == "False\nTrue\n"
+        == "False\n%s\n" % (by == "plugin")
     )
+
+
+def test_both_ways_to_read_are_compared(compared: list[str], tmp_path: Path) -> None:
+    kubeconfig.open_access(str(written(tmp_path / "config")), "")
+    assert compared == ["http://one"]
 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
