@@ -29,6 +29,8 @@ _EXPECTED = {
     "int": ("not a whole number", "Set it to a number such as 30."),
     "float": ("not a number", "Set it to a number such as 2.5."),
 }
+# Values that Ansible's validator, which is slow, gives back as they are.
+_EXACT = {"str": str, "bool": bool, "int": int, "float": float}
 # What templates and surveys make of a value that is not there.
 _NOTHING = ("", "none", "null", "~")
 
@@ -164,6 +166,8 @@ def _typed(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.Any:
     choices = option.get("choices")
     if kind in _EXPECTED and _is_odd(kind, value):
         raise _wrong(name, value, kind)
+    if kind in _EXACT and isinstance(value, _EXACT[kind]) and (choices is None or value in choices):
+        return value
     result = ArgumentSpecValidator({name: {"type": kind, "choices": choices}}).validate({name: value})
     errors = list(result.errors)
     if errors and isinstance(errors[0], ArgumentValueError):

@@ -86,6 +86,9 @@ def within(wanted: t.Any, live: t.Any, name: str = "", amounts: bool = False) ->
     Lists have the same length, and live may hold more keys (defaults). `name` is the key of the value, `amounts` says
     that it is below resources.
     """
+    if wanted == live:
+        # Most parts are the same; this is found without a look at each of them.
+        return True
     if live is None and (name in _FALSE_LEFT_OUT if wanted is False else _is_left_out(wanted)):
         return True
     if isinstance(wanted, dict):
