@@ -306,7 +306,11 @@ def test_the_tool_is_one_process(smi: tuple[Path, Path]) -> None:
     ]
     last = told["devices"][1]
     assert last["pci"] == {
-        "dev": "1220", "bus_id": "0000:02:00.0", "numa_node": "0", "link_speed": "16.0GT/s", "link_width": "16"
+        "dev": "1220",
+        "bus_id": "0000:02:00.0",
+        "numa_node": "0",
+        "link_speed": "16.0GT/s",
+        "link_width": "16",
     }
     assert (last["group_id"], last["name"], last["fw_ver"]) == ("1", "RBLN-CA22", "3.2.2")
     assert last["memory"] == {"used": "4", "total": "16"}

@@ -90,6 +90,9 @@ _MEANWHILE = "please apply your changes to the latest version"
 # What is said of fields that keep the value they were created with.
 _FIXED = ("field is immutable", "cannot change roleRef", "may not change once set")
 LONGEST_PAUSE = 30
+JSON = "application/json"
+# What a server may answer instead of whole objects; a proxy before it may not know that.
+METADATA = JSON + ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," + JSON
 # A warning of an API server: code 299, an agent, and a quoted text.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 MOST_WARNINGS = 20
@@ -202,7 +205,8 @@ class Cluster:
         what: str,
         query: Data | None = None,
         body: t.Any = None,
-        kind: str = "application/json",
+        kind: str = JSON,
+        accept: str = JSON,
     ) -> tuple[int, Data]:
         """(status, body) of a request; ApiError for an error answer.
 
@@ -213,7 +217,7 @@ class Cluster:
 
         data = None if body is None else json.dumps(body).encode()
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
-        headers = self._headers(kind if body is not None else "")
+        headers = self._headers(kind if body is not None else "", accept)
         for attempt in range(1, TRIES + 1):
             self.requests += 1
             pause = attempt
@@ -230,7 +234,7 @@ class Cluster:
                 if answer.status == 401 and self._accepted and attempt < TRIES:
                     self._accepted = False
                     self._access = self._open()
-                    headers = self._headers(kind if body is not None else "")
+                    headers = self._headers(kind if body is not None else "", accept)
                     continue
                 self._accepted = self._accepted or answer.status not in (401, 403)
                 if not _is_passing(answer.status, parsed, path, body) or attempt == TRIES:
@@ -242,11 +246,11 @@ class Cluster:
             time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _headers(self, content: str) -> t.Any:
+    def _headers(self, content: str, accept: str) -> t.Any:
         from urllib3._collections import HTTPHeaderDict
 
         headers = HTTPHeaderDict(self._access.acting)
-        headers.update({"Accept": "application/json", "User-Agent": MANAGER})
+        headers.update({"Accept": accept, "User-Agent": MANAGER})
         authorization = self._access.authorization()
         if authorization:
             headers["Authorization"] = authorization
@@ -300,18 +304,28 @@ class Cluster:
         return found
 
     def list(
-        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str = "",
+        selector: str = "",
+        fields: str = "",
+        metadata: bool = False,
     ) -> list[Data]:
-        """Every object of a kind, in pages of 500; the items carry apiVersion and kind."""
+        """Every object of a kind, in pages of 500; the items carry apiVersion and kind.
+
+        With `metadata` they hold nothing else, and no managedFields: of thousands of pods no more fits into memory.
+        """
         query = {
             key: value
             for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500"))
             if value
         }
+        path, accept = self.path(api_version, kind, namespace), METADATA if metadata else JSON
         items: list[Data] = []
         while True:
             try:
-                page = self.request("GET", self.path(api_version, kind, namespace), "List %s objects" % kind, query)[1]
+                page = self.request("GET", path, "List %s objects" % kind, query, accept=accept)[1]
             except ApiError as exc:
                 if exc.status != 410 or "limit" not in query:
                     raise
@@ -322,7 +336,8 @@ class Cluster:
             meta = page.get("metadata") or {}
             if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(_is_object, found)):
                 raise _malformed("List %s objects" % kind)
-            items += [dict(item, apiVersion=api_version, kind=kind) for item in found]
+            parts = map(_metadata, found) if metadata else found
+            items += [dict(item, apiVersion=api_version, kind=kind) for item in parts]
             query["continue"] = str(meta.get("continue") or "")
             if not query["continue"]:
                 return items
@@ -363,11 +378,17 @@ class Cluster:
 
 
 def list_served(
-    cluster: Cluster, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+    cluster: Cluster,
+    api_version: str,
+    kind: str,
+    namespace: str = "",
+    selector: str = "",
+    fields: str = "",
+    metadata: bool = False,
 ) -> list[Data]:
     """`Cluster.list`, and no objects where the kind is not served."""
     try:
-        return cluster.list(api_version, kind, namespace, selector, fields)
+        return cluster.list(api_version, kind, namespace, selector, fields, metadata=metadata)
     except ApiError as exc:
         if exc.status == 404:
             return []
@@ -395,6 +416,10 @@ def _is_object(found: t.Any) -> bool:
     """Whether it has the parts that every object has; the rest follows the schema of its kind."""
     meta = found.get("metadata") if isinstance(found, dict) else None
     return isinstance(meta, dict) and isinstance(meta.get("name"), str)
+
+
+def _metadata(item: Data) -> Data:
+    return {"metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
 
 
 def _malformed(what: str) -> NpuError:

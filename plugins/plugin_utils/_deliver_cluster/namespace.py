@@ -23,7 +23,7 @@ from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .._objects.parts import LABEL_PREFIX, NODE_SELECTOR, applied_fields
 from .._objects.parts import POLICY_LABEL as POLICY
-from .ours import owners
+from .ours import POD, owners
 from .settled import settled_notes
 
 CREATED = LABEL_PREFIX + "namespace-created"
@@ -31,7 +31,7 @@ BEFORE = LABEL_PREFIX + "pod-security-before"
 POD_SECURITY = "pod-security.kubernetes.io/"
 RBAC = "rbac.authorization.k8s.io/v1"
 FOREIGN_KINDS = (
-    ("v1", "Pod"),
+    POD,
     ("apps/v1", "DaemonSet"),
     ("apps/v1", "Deployment"),
     ("apps/v1", "StatefulSet"),
@@ -262,7 +262,7 @@ def remove_namespace(
     if annotations.get(CREATED) != "true":
         return _restore_namespace(cluster, live, annotations.get(BEFORE), dry_run)
     prefix = str((live["metadata"].get("labels") or {}).get(POLICY) or "")
-    found = [item for api_version, kind in FOREIGN_KINDS for item in list_served(cluster, api_version, kind, name)]
+    found = [item for kind in FOREIGN_KINDS for item in list_served(cluster, *kind, name, metadata=kind == POD)]
     others = made_by_people(_without(found, going or ()), prefix)
     if others:
         _patch_namespace(cluster, name, {"labels": {POLICY: None}}, dry_run)

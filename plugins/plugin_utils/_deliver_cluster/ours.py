@@ -18,13 +18,17 @@ _COMPONENT_ORDER = {row.key: number for number, row in enumerate(COMPONENTS)}
 _KIND_ORDER = {key: number for number, key in enumerate(KINDS)}
 # Made last: nothing must select what is not there yet.
 _LATE = {"DaemonSet": 1, "ServiceMonitor": 2}
+POD = ("v1", "Pod")
 
 
 def list_ours(cluster: Cluster, kind: tuple[str, str], namespace: str, exists: bool) -> list[Data]:
-    """Objects of a kind that have our labels and belong to the installation in `namespace`, which may not exist yet."""
+    """Objects of a kind that have our labels and belong to the installation in `namespace`, which may not exist yet.
+
+    Of pods, which are many, only the metadata.
+    """
     if not KINDS[kind][2]:
         return list_served(cluster, *kind, "", "%s,%s=%s" % (SELECTOR, INSTANCE, namespace))
-    return list_served(cluster, *kind, namespace, SELECTOR) if exists else []
+    return list_served(cluster, *kind, namespace, SELECTOR, metadata=kind == POD) if exists else []
 
 
 def list_all(cluster: Cluster, namespace: str, kinds: t.Iterable[tuple[str, str]]) -> list[Data]:

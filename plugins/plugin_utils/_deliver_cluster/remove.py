@@ -18,7 +18,7 @@ from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .inventory import Inventory, made_kinds, read_inventory
 from .namespace import find_namespace, remove_namespace
-from .ours import is_foreign, is_kept, list_all, owners
+from .ours import POD, is_foreign, is_kept, list_all, owners
 
 Kinds = list[tuple[str, str]]
 Clock = t.Callable[[], float]
@@ -65,7 +65,7 @@ def remove_objects(
             changes += remove_namespace(cluster, namespace, 0, clock, [] if notes is None else notes, found.mine)
         return changes
     end = clock() + inputs["wait_timeout"]
-    watched = [*kinds, *([("v1", "Pod")] if namespace else [])]
+    watched = [*kinds, *([POD] if namespace else [])]
     if namespace and found.mine:
         lease = WriteLease(cluster, inputs)
         lease.take()

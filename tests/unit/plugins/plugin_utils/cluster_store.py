@@ -60,7 +60,13 @@ class Store:
         return copy.deepcopy(self.items.get((kind, namespace, name)))
 
     def list(
-        self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = ""
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str = "",
+        selector: str = "",
+        fields: str = "",
+        metadata: bool = False,
     ) -> list[Data]:
         self.requests += 1
         pairs = [pair.split("=") for pair in selector.split(",") if pair]
@@ -74,7 +80,7 @@ class Store:
             )
 
         return [
-            copy.deepcopy(item)
+            copy.deepcopy({key: item[key] for key in ("apiVersion", "kind", "metadata")} if metadata else item)
             for key, item in self.items.items()
             if key[0] == kind and (not namespace or key[1] == namespace) and fits(item)
         ]

@@ -227,6 +227,30 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
         cluster.list("v1", "Node")
 
 
+def test_of_metadata_alone_no_more_is_asked_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = {"metadata": {"name": "a", "uid": "u", "managedFields": [1]}, "spec": {}, "status": {}}
+    more = {"items": [pod], "metadata": {"continue": "c"}}
+    last = {
+        "kind": "PartialObjectMetadataList",
+        "items": [{"metadata": {"name": "b"}, "kind": "PartialObjectMetadata"}],
+    }
+    cluster, asked, _pauses = client(monkeypatch, (200, {}, more), (200, {}, last))
+    given = cluster._access.pool.request
+    sent: list[str] = []
+
+    def request(method: str, url: str, **words: Any) -> Any:
+        sent.append(words["headers"]["Accept"])
+        return given(method, url, **words)
+
+    cluster._access.pool.request = request
+    assert cluster.list("v1", "Pod", "n", "l", metadata=True) == [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "uid": "u"}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "b"}},
+    ]
+    wanted = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+    assert (sent, asked) == ([wanted] * 2, ["labelSelector=l&limit=500", "labelSelector=l&limit=500&continue=c"])
+
+
 @pytest.mark.parametrize(
     "status, text, words",
     [

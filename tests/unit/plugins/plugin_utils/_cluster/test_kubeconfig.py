@@ -964,7 +964,8 @@ def test_the_package_is_imported_only_for_a_plugin(by: str, keys: Path, tmp_path
         "token": {"token": "t"},
         "password": {"username": "a", "password": "b"},
         "certificate": {
-            "client-certificate-data": inlined(keys / "client.pem"), "client-key": str(keys / "client.key")
+            "client-certificate-data": inlined(keys / "client.pem"),
+            "client-key": str(keys / "client.key"),
         },
         "plugin": plugin(tmp_path, credential({"token": "p"})),
     }
@@ -978,10 +979,9 @@ def test_the_package_is_imported_only_for_a_plugin(by: str, keys: Path, tmp_path
     )
     # The parent of ansible_collections, which need not be on the path of this process.
     env = {**os.environ, "PYTHONPATH": str(Path(kubeconfig.__file__).parents[6])}
-    assert (
-        subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env).stdout
-        == "False\n%s\n" % (by == "plugin")
-    )
+    assert subprocess.run(
+        [sys.executable, "-c", words], capture_output=True, text=True, check=True, env=env
+    ).stdout == "False\n%s\n" % (by == "plugin")
 
 
 def test_both_ways_to_read_are_compared(compared: list[str], tmp_path: Path) -> None:

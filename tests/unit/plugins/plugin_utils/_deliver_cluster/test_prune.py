@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -126,6 +127,23 @@ def test_absent_leaves_a_copy_that_somebody_made() -> None:
     changes = {one["object"]: one["action"] for one in remove(store)}
     assert changes["DaemonSet rbln-system/copied"] == "kept" and changes["Namespace rbln-system"] == "kept"
     assert {key[0] for key in store.items} == {"Namespace", "DaemonSet", "Pod"}
+
+
+def test_absent_keeps_no_more_than_metadata_of_pods() -> None:
+    store = Store()
+    apply(store)
+    listed = store.list
+    asked: list[tuple[str, bool]] = []
+
+    def noted(api_version: str, kind: str, *more: Any, metadata: bool = False) -> list[Data]:
+        asked.append((kind, metadata))
+        return listed(api_version, kind, *more, metadata=metadata)
+
+    store.list = noted  # type: ignore[method-assign]
+    remove(store)
+    # The wait for the end of our pods, and the look at what is left in the namespace.
+    assert [metadata for kind, metadata in asked if kind == "Pod"] == [True, True]
+    assert not any(metadata for kind, metadata in asked if kind != "Pod")
 
 
 def test_absent_that_fails_gives_the_lease_up() -> None:
@@ -292,10 +310,10 @@ def test_our_namespace_stays_with_what_others_have_in_it(api_version: str, kind:
     assert {one["object"]: one["action"] for one in remove(store)}["Namespace rbln-system"] == "kept"
     listed = store.list
 
-    def away(api_version: str, kind_: str, *more: str) -> list[Data]:
+    def away(api_version: str, kind_: str, *more: Any, **given: Any) -> list[Data]:
         if kind_ == kind:
             raise ApiError(404, "List " + kind_, {})
-        return listed(api_version, kind_, *more)
+        return listed(api_version, kind_, *more, **given)
 
     store.list = away  # type: ignore[method-assign]
     apply(store)
