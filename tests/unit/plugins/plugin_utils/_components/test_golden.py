@@ -14,6 +14,7 @@ import pathlib
 from typing import Any
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._components import render
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import manifests
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.golden import (
     WHOLE,
@@ -196,3 +197,40 @@ def test_every_form_of_a_policy_renders_to_the_same_bytes_000_31_000_39(files: l
 def test_order_of_keys_does_not_matter() -> None:
     given = POLICIES["10-bare"]
     assert manifests(objects(**given)) == manifests(objects(**dict(reversed(given.items()))))
+
+
+NASTY: list[Any] = [
+    "word " * 20 + "~\xe9" + "x" * 70 + " word" * 5,
+    "x" * 150 + "\a",
+    "  tabs\t",
+    "\n",
+    "two\n\n",
+    "text\n",
+    "a \n b",
+    "",
+    "'\"",
+    'say "so": it',
+    "#" * 200,
+    "word " * 60,
+    {"": "empty"},
+    {"k" * 126: "long"},
+    {"%s: %s" % ("k" * 60, "k" * 60): 1},
+    {"null": None, "yes": True, "no": [], "x": {}},
+    ["1e3", "0x1", 1e300, -1, "12:30", "2020-01-01", "<", "=", "---", "..."],
+]
+
+
+@pytest.mark.parametrize("value", NASTY, ids=range(len(NASTY)))
+def test_the_fast_emitter_changes_no_byte(value: Any) -> None:
+    for item in ({"k": value}, {"k": [value, {"k": value}], "z": value}, {"k": [[value]]}):
+        assert render._document(item) == render._dumped(item, render._Dumper)
+
+
+def test_the_fast_emitter_writes_nearly_all_and_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = objects(**POLICIES["01-defaults"])
+    assert render._Fast
+    slow = [item for item in made if render._OTHER_BYTES.search(render._dumped(item, render._Fast))]
+    assert not [item["kind"] for item in slow if item["kind"] != "ConfigMap"]
+    text = manifests(made)
+    monkeypatch.setattr(render, "_Fast", None)
+    assert manifests(made) == text
