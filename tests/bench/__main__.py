@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The benchmark: counts that repeat exactly, and CPU seconds that do not.
 
-Counts are gates. CPU seconds are aims: they are reported and never a reason to fail, except for the cluster's unchanged
-pass on a machine that is not busy.
+Counts, and ratios of what ran beside each other, are gates. CPU seconds are aims: they are reported and never a reason
+to fail.
 
     python -m tests.bench --counts        counts alone, as in `make test`: other work beside them does no harm
-    python -m tests.bench                 one round, the naive role on three hosts
-    python -m tests.bench --rounds 5      contenders interleaved, medians with least and most
+    python -m tests.bench                 one round on 10 hosts, the naive role on three
+    python -m tests.bench --rounds 5      10 and 100 hosts, contenders interleaved, medians with least and most
 
 Times are CPU seconds of the controller, of everything it started, and of the server, not wall times. Needs root.
 """
@@ -30,12 +30,15 @@ from tests.tools.packages import advice, missing
 from . import cdi_syscalls
 from ._api import Api
 from ._cluster import cluster
-from ._contenders import BenchError, Spent, bare, naive, operands, ours, prepare, pyinfra
+from ._contenders import BenchError, Spent, bare, naive, oldest, operands, ours, prepare, pyinfra, raw, shared
 from ._events import Event, read_events
-from ._hosts import FOLDER, NAMES, Hosts
+from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
 
 EXECUTIONS_LIMIT, TASKS_LIMIT = 2, 10
-BARE_AIM, NAIVE_AIM, SECOND_AIM = 6.0, 8.0, 0.6
+# Ratios of CPU seconds a host: at most, or for the naive role at least.
+BARE_AIM, PYINFRA_AIM, NAIVE_AIM, SECOND_AIM, GROWTH_AIM = 6.0, 1.2, 20.0, 0.15, 1.1
+# MiB (PSS) of the main process, and of it with as many forks as this.
+MAIN_AIM, ALL_AIM, MEMORY_FORKS = 150, 500, 20
 QUICK_NAIVE_HOSTS = 3
 
 
@@ -91,35 +94,66 @@ def _named(events: t.Sequence[Event]) -> str:
     return "".join("; %s on %s: %s" % (event.task, event.host, event.state) for event in events[:5])
 
 
-def compare(report: Report, hosts: Hosts, rounds: int, naive_hosts: int) -> None:
+def compare(report: Report, hosts: Hosts, rounds: int, naive_hosts: int, sizes: t.Sequence[int]) -> None:
     """Contenders in turn, each with connections of its own; figures are CPU seconds a host."""
     few = NAMES[:naive_hosts]
     # The naive role's first run writes its files; it is compared unchanged like the others.
     naive(hosts, NAMES[:1])
-    spent: dict[str, list[float]] = {"bare": [], "ours": [], "naive": [], "pyinfra": []}
-    parts: list[Spent] = []
+    contenders = {
+        "one ssh": bare, "one shared ssh": shared, "raw and sudo": raw,
+        "ours": ours, "ours, oldest core": oldest, "pyinfra": pyinfra,
+    }  # fmt: skip
+    spent: dict[tuple[str, int], list[Spent]] = {}
     for _round in range(rounds):
-        spent["bare"].append(bare(hosts).cpu / len(NAMES))
-        parts.append(ours(hosts))
-        spent["ours"].append(parts[-1].cpu / len(NAMES))
-        spent["naive"].append(naive(hosts, few).cpu / len(few))
-        spent["pyinfra"].append(pyinfra(hosts).cpu / len(NAMES))
-    for name, values in spent.items():
-        where = " on %d hosts" % len(few) if name == "naive" else ""
-        report.tell("%s: %s CPU-s a host%s" % (name, spread(values), where))
-    report.tell("ours, controller: %s CPU-s a host" % spread([part.controller / len(NAMES) for part in parts]))
-    report.tell("ours, on the host: %s CPU-s" % spread([part.host / len(NAMES) for part in parts]))
-    ratios = {name: [mine / other for mine, other in zip(spent["ours"], values)] for name, values in spent.items()}
-    report.aim(
-        median(ratios["bare"]) <= BARE_AIM,
-        "ours / one bare ssh: %s (aim at most %g)" % (spread(ratios["bare"]), BARE_AIM),
-    )
-    factors = [1 / ratio for ratio in ratios["naive"]]
+        for size in sizes:
+            for name, contender in contenders.items():
+                spent.setdefault((name, size), []).append(contender(hosts, ALL[:size]))
+        spent.setdefault(("naive role", len(few)), []).append(naive(hosts, few))
+    costs = {key: [one.cpu / key[1] for one in found] for key, found in spent.items()}
+    for (name, size), values in costs.items():
+        report.tell("%s on %d hosts: %s CPU-s a host" % (name, size, spread(values)))
+    for size in sizes:
+        mine = spent[("ours", size)]
+        report.tell(
+            "ours on %d hosts, controller: %s CPU-s a host" % (size, spread([one.controller / size for one in mine]))
+        )
+        report.tell("ours on %d hosts, on the host: %s CPU-s" % (size, spread([one.host / size for one in mine])))
+        for name, aim in (
+            ("one ssh", BARE_AIM), ("one shared ssh", 0.0), ("raw and sudo", 0.0),
+            ("ours, oldest core", 0.0), ("pyinfra", PYINFRA_AIM),
+        ):  # fmt: skip
+            ratios = _ratios(costs[("ours", size)], costs[(name, size)])
+            text = "ours / %s, %d hosts: %s" % (name, size, spread(ratios))
+            if aim:
+                report.aim(median(ratios) <= aim, "%s (aim at most %g)" % (text, aim))
+            else:
+                report.tell(text)
+    factors = _ratios(costs[("naive role", len(few))], costs[("ours", sizes[0])])
     report.aim(
         median(factors) >= NAIVE_AIM,
         "naive role of 30 tasks / ours: %s (aim at least %g)" % (spread(factors), NAIVE_AIM),
     )
-    report.tell("ours / ten operations of pyinfra: %s" % spread(ratios["pyinfra"]))
+    if len(sizes) > 1:
+        growth = _ratios(costs[("ours", sizes[-1])], costs[("ours", sizes[0])])
+        report.aim(
+            median(growth) <= GROWTH_AIM,
+            "ours a host, %d hosts / %d hosts: %s (aim at most %g)" % (sizes[-1], sizes[0], spread(growth), GROWTH_AIM),
+        )
+
+
+def _ratios(ones: t.Sequence[float], others: t.Sequence[float]) -> list[float]:
+    return [one / other for one, other in zip(ones, others)]
+
+
+def memory(report: Report, hosts: Hosts, size: int) -> None:
+    """What the processes of an unchanged run hold at most."""
+    spent = ours(hosts, ALL[:size], what="memory", forks=MEMORY_FORKS)
+    held = "%d hosts, PSS: main process %.0f MiB, all its forks %.0f MiB" % (size, spent.main, spent.forks)
+    report.gate(spent.main > 0 and spent.forks > 0, "memory was seen")
+    report.aim(
+        spent.main <= MAIN_AIM and spent.forks <= ALL_AIM,
+        "%s (aim at most %d and %d, %d forks)" % (held, MAIN_AIM, ALL_AIM, MEMORY_FORKS),
+    )
 
 
 def first_and_second(report: Report, hosts: Hosts, rounds: int) -> None:
@@ -194,6 +228,14 @@ def main(words: t.Sequence[str] | None = None) -> int:
         help="hosts of the naive role (default: 3 in one round, else 10)",
     )
     parser.add_argument(
+        "--hosts",
+        type=int,
+        nargs="+",
+        choices=range(1, MOST + 1),
+        metavar="N",
+        help="hosts of the others, at most %d (default: %d, and %d in several rounds)" % (MOST, COUNT, MOST),
+    )
+    parser.add_argument(
         "--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab"
     )
     parser.add_argument("--counts", action="store_true", help="only what repeats exactly, beside other work")
@@ -222,8 +264,10 @@ def main(words: t.Sequence[str] | None = None) -> int:
         count_unchanged(report, hosts)
         count_requests(report, hosts)
         if not args.counts:
-            few = QUICK_NAIVE_HOSTS if args.rounds == 1 else len(NAMES)
-            compare(report, hosts, args.rounds, args.naive_hosts or few)
+            quick = args.rounds == 1
+            sizes = args.hosts or ([COUNT] if quick else [COUNT, MOST])
+            compare(report, hosts, args.rounds, args.naive_hosts or (QUICK_NAIVE_HOSTS if quick else COUNT), sizes)
+            memory(report, hosts, max(sizes))
     except (BenchError, LabError) as exc:
         report.gate(False, str(exc))
     finally:

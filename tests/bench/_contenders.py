@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The contenders: one bare ssh per host, site.yml, a naive role, pyinfra.
+"""The contenders: one ssh per host, the least task of Ansible, site.yml, a naive role, pyinfra.
 
 Each run has its own connections and is measured as a whole.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.lab.lab import payload_dir
-from tests.tools.paths import CACHE, COLLECTIONS, NAME, NAMESPACE, environment
+from tests.tools.paths import CACHE, COLLECTIONS, NAME, NAMESPACE, OLD_VENV, VENV, environment
 from tests.tools.stage import stage
 
 from ._hosts import ADDRESSES, FOLDER, NAMES, USER, Hosts, fresh_folder
@@ -27,6 +27,7 @@ STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
 TIMEOUT = 600
 PYINFRA = "3.10"
 DRIVER = "3.2.2"
+FORKS = 50
 
 
 class BenchError(Exception):
@@ -35,11 +36,16 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds: CPU of the controller and everything it started, CPU of the server, wall."""
+    """Seconds: CPU of the controller and everything it started, CPU of the server, wall.
+
+    Most memory in MiB where it was looked at: of the main process, and of all its forks together.
+    """
 
     controller: float
     host: float
     wall: float
+    main: float = 0.0
+    forks: float = 0.0
 
     @property
     def cpu(self) -> float:
@@ -54,13 +60,15 @@ def prepare(others: bool = True) -> None:
         pyinfra_program()
 
 
-def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str], log: str) -> Spent:
+def measured(
+    hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str], log: str, what: str = "cpu"
+) -> Spent:
     """Run a command by _spend.py; its output is kept in `log`. BenchError with the end of it when it fails."""
     report, path = FOLDER / "spent.json", FOLDER / (log + ".log")
     report.unlink(missing_ok=True)
     before = hosts.cpu()
     with path.open("w", encoding="utf-8") as out:
-        words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), *map(str, argv)]
+        words = [sys.executable, "-I", str(HERE / "_spend.py"), str(report), what, *map(str, argv)]
         subprocess.run(
             words,
             cwd=STAGED,
@@ -77,7 +85,7 @@ def measured(hosts: Hosts, argv: t.Sequence[str | Path], env: t.Mapping[str, str
         raise BenchError(
             "%s: exit %d:\n%s" % (log, spent["code"], "\n".join(path.read_text(errors="replace").splitlines()[-25:]))
         )
-    return Spent(spent["cpu"], host, spent["wall"])
+    return Spent(spent["cpu"], host, spent["wall"], spent.get("main", 0.0), spent.get("forks", 0.0))
 
 
 def site() -> dict[str, t.Any]:
@@ -106,14 +114,17 @@ def inventory(names: t.Sequence[str], variables: t.Mapping[str, t.Any]) -> Path:
     return path
 
 
-def ansible(hosts: Hosts, callback: str = "ansible.builtin.default") -> dict[str, str]:
+def ansible(
+    hosts: Hosts, callback: str = "ansible.builtin.default", venv: Path = VENV, forks: int = FORKS
+) -> dict[str, str]:
     """The settings of inventories/example, for ours and the naive role alike."""
     return environment(
+        venv,
         ANSIBLE_COLLECTIONS_PATH="%s:%s" % (STAGE, COLLECTIONS),
         ANSIBLE_SSH_ARGS="-F %s -o ControlMaster=auto -o ControlPersist=60s" % hosts.config,
         ANSIBLE_SSH_CONTROL_PATH_DIR=str(fresh_folder(FOLDER / "cp")),
         ANSIBLE_PIPELINING="true",
-        ANSIBLE_FORKS="50",
+        ANSIBLE_FORKS=str(forks),
         ANSIBLE_GATHERING="explicit",
         ANSIBLE_INJECT_FACT_VARS="false",
         ANSIBLE_STDOUT_CALLBACK=callback,
@@ -122,14 +133,43 @@ def ansible(hosts: Hosts, callback: str = "ansible.builtin.default") -> dict[str
 
 
 def bare(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
-    one = "ssh -F %s -o ControlMaster=no -o ControlPath=none %%s true & " % shlex.quote(str(hosts.config))
-    return measured(hosts, ["sh", "-c", "".join(one % name for name in names) + "wait"], environment(), "bare")
+    """One ssh a host, without a shared connection: nothing is left behind."""
+    return _each(hosts, names, "-o ControlMaster=no -o ControlPath=none", "bare")
 
 
-def ours(hosts: Hosts, names: t.Sequence[str] = NAMES, callback: str = "ansible.builtin.default") -> Spent:
+def shared(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    """One ssh a host that opens a shared connection, as Ansible's does; its master is ended and counted."""
+    options = "-o ControlMaster=auto -o ControlPersist=60s -o ControlPath=%s/%%%%n"
+    return _each(hosts, names, options % shlex.quote(str(fresh_folder(FOLDER / "cp"))), "shared")
+
+
+def _each(hosts: Hosts, names: t.Sequence[str], options: str, log: str) -> Spent:
+    one = "ssh -F %s %s %%s true & " % (shlex.quote(str(hosts.config)), options)
+    return measured(hosts, ["sh", "-c", "".join(one % name for name in names) + "wait"], environment(), log)
+
+
+def raw(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    """The least that Ansible does as root: one command by raw and sudo, without a module."""
+    argv = ["ansible", "npu_nodes", "-i", inventory(names, {}), "-b", "-m", "ansible.builtin.raw", "-a", "true"]
+    return measured(hosts, argv, ansible(hosts), "raw")
+
+
+def ours(
+    hosts: Hosts,
+    names: t.Sequence[str] = NAMES,
+    callback: str = "ansible.builtin.default",
+    venv: Path = VENV,
+    what: str = "cpu",
+    forks: int = FORKS,
+) -> Spent:
     """The host part of site.yml."""
     argv = ["ansible-playbook", "-i", inventory(names, site()), "playbooks/site.yml", "--skip-tags", "operands"]
-    return measured(hosts, argv, ansible(hosts, callback), "ours")
+    return measured(hosts, argv, ansible(hosts, callback, venv, forks), "ours", what)
+
+
+def oldest(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
+    """The same by the oldest ansible-core."""
+    return ours(hosts, names, venv=OLD_VENV)
 
 
 def naive(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:

@@ -22,9 +22,11 @@ from tests.tools.paths import WORK
 FOLDER = WORK / "bench"
 SERVER, KIND = "bench", "containerd17"
 USER, HOME = "bench", "/var/lib/bench"
-COUNT = 10
-NAMES = tuple("bench-%d" % number for number in range(1, COUNT + 1))
-ADDRESSES = {name: "%s.0.%d" % (PREFIX, 200 + number) for number, name in enumerate(NAMES)}
+# Most hosts of a round, and those of counts and quick rounds.
+MOST, COUNT = 100, 10
+ALL = tuple("bench-%d" % number for number in range(1, MOST + 1))
+NAMES = ALL[:COUNT]
+ADDRESSES = {name: "%s.0.%d" % (PREFIX, 101 + number) for number, name in enumerate(ALL)}
 LOG = "/run/bench-sshd.log"
 
 _SSHD = """HostKey /etc/ssh/bench_host
@@ -131,9 +133,8 @@ class Hosts:
             "Host *\n  " + "\n  ".join(settings)
         ]
         self.config.write_text("\n".join(entries) + "\n")
-        for name in NAMES:
-            # systemd takes sshd for started before it listens.
-            run(["ssh", "-F", self.config, "-o", "ConnectionAttempts=20", name, "true"], timeout=60)
+        # systemd takes sshd for started before it listens, on one address after the other.
+        run(["ssh", "-F", self.config, "-o", "ConnectionAttempts=20", ALL[-1], "true"], timeout=60)
 
     def stop(self) -> None:
         self.lab.down([SERVER])
@@ -161,7 +162,7 @@ class Hosts:
             for port, address in re.findall(r"Connection from \S+ port (\d+) on (\S+) port", text)
             if address in names
         }
-        count = dict.fromkeys(NAMES, 0)
+        count = dict.fromkeys(ALL, 0)
         for port in re.findall(r"Starting session: .* from \S+ port (\d+) id", text):
             count[ports[port]] += 1
         return count

@@ -66,7 +66,8 @@ class Step:
 class Layer:
     """`uses` may be shared with others, `holds` may not: the demo holds the lab that others use, the bench the machine.
 
-    `after`: layers that come first, if they are to run. `proves`: what it ran are tests.
+    `after`: layers that come first, if they are to run. `includes`: those that it runs too. `proves`: what it ran are
+    tests.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Layer:
     uses: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
     proves: bool = True
 
     @property
@@ -243,7 +245,7 @@ LAYERS = (
         after=("build/hosts",),
     ),
     # It measures.
-    _sample("bench", 250, holds=("machine",), after=LAB),
+    _sample("bench", 250, holds=("machine",), after=LAB, includes=("bench",)),
 )
 
 
@@ -273,6 +275,8 @@ def choose(wanted: Collection[str]) -> list[Layer]:
         return bool(names & {layer.name, layer.group}) or ("all" in names and layer.group != "sample")
 
     named = [layer for layer in LAYERS if layer.proves and asked(layer)]
+    twice = {name for layer in named for name in layer.includes}
+    named = [layer for layer in named if layer.name not in twice]
     needed = {name for layer in named for name in layer.after}
     return [layer for layer in LAYERS if layer in named or layer.name in needed]
 
