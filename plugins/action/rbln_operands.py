@@ -18,7 +18,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, registered, said_of_others
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import (
+    OfTask,
+    registered,
+    registered_of,
+    said_of_others,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.manifests import write_manifests
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
@@ -45,8 +50,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold impo
 Result = dict[str, t.Any]
 role_inputs((ROLE,))
 known()
-# What the role registers of each host; the host that acts reads it.
-MEMBER = "__%s_member" % ROLE
+# What the role registers of each host, of the choice who acts, and of the work of who acts.
+MEMBER, CLUSTERS, APPLIED = ("__%s_%s" % (ROLE, name) for name in ("member", "clusters", "applied"))
 ENABLED = ROLE + "_enabled"
 
 
@@ -160,9 +165,21 @@ class ActionModule(OfTask, Answering):
         return told(self._work(args, task_vars).absent())
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
-        applied = args["outcome"].get("applied") or {}
-        failed = {"failed": True} if applied.get("ok") is False else {}
-        found = judge_host(task_vars["inventory_hostname"], {**args["outcome"], "applied": {**applied, **failed}})
+        host = task_vars["inventory_hostname"]
+        member, clusters = (registered_of(task_vars, name) for name in (MEMBER, CLUSTERS))
+        if not member.get("member") or "actors" not in clusters:
+            raise NpuError("%s has no record in this run." % host, "Run all tasks of the role %s." % ROLE)
+        actor = clusters["actors"].get(host, "")
+        theirs = task_vars if actor == host else task_vars["hostvars"].raw_get(actor) if actor else {}
+        applied = registered_of(theirs, APPLIED)
+        outcome = {
+            "cluster": member["member"]["cluster"],
+            "actor": actor,
+            "error": clusters["errors"].get(host, ""),
+            "round": clusters["round"],
+            "applied": {**applied, **({"failed": True} if applied.get("ok") is False else {})},
+        }
+        found = judge_host(host, outcome)
         if found.get("failed"):
             # A callback prints all of it around the message.
             found["result"] = {key: found["result"][key] for key in ("cluster", "acted_by", "ok")}

@@ -42,13 +42,13 @@ options:
     choices: [check, member, clusters, render, run, diff, absent, judge, smoke, smoke_wait, nodes, smoke_verdict]
   members:
     description: For V(run), V(diff), V(absent) and V(nodes) the records of the members of the cluster. V(clusters)
-      reads what each host of the play has registered as C(__rbln_operands_member).
+      reads what each host of the play has registered as C(__rbln_operands_member), V(judge) also
+      C(__rbln_operands_clusters) and what the host that acts has registered as C(__rbln_operands_applied).
     type: list
     elements: dict
     default: []
   outcome:
-    description: For V(judge), the cluster, the host that acted for it, and what that host registered. For
-      V(smoke_verdict), the pods of the workload, its log and the warnings of the namespace.
+    description: For V(smoke_verdict), the pods of the workload, its log and the warnings of the namespace.
     type: dict
     default: {}
   round:

@@ -121,9 +121,15 @@ def registered(task_vars: t.Mapping[str, t.Any], name: str) -> dict[str, t.Any]:
     """{host: its record} of the hosts of the play that have one; a fact of this name is no record."""
     found = {}
     for host in task_vars["ansible_play_batch"]:
-        # Untemplated: records hold text of hosts.
-        variables = task_vars["hostvars"].raw_get(host)
-        record = variables.get(name) if name not in (variables.get("ansible_facts") or {}) else None
-        if record and record.get("member"):
+        record = registered_of(task_vars["hostvars"].raw_get(host), name)
+        if record.get("member"):
             found[host] = {**record["member"], "host": host}
     return found
+
+
+def registered_of(variables: t.Mapping[str, t.Any], name: str) -> dict[str, t.Any]:
+    """What a task of ours registered, from the variables of its host; empty for nothing, and for a fact of this name.
+
+    It is not templated: it holds text of hosts, and for each host of a play the records of all of them.
+    """
+    return dict(variables.get(name) or {}) if name not in (variables.get("ansible_facts") or {}) else {}

@@ -137,6 +137,50 @@ def test_no_fact_of_a_host_is_a_record_of_it_or_of_another() -> None:
     assert found["members"]["b"][0]["labels"] == {}
 
 
+def judged(host: str, hosts: dict[str, Any]) -> dict[str, Any]:
+    action = object.__new__(ActionModule)
+    found: dict[str, Any] = action._judge({}, {**hosts[host], "inventory_hostname": host, "hostvars": HostVars(hosts)})
+    return found
+
+
+def judged_hosts(work: dict[str, Any], actors: dict[str, str], **errors: str) -> dict[str, Any]:
+    """Variables of the hosts a and b after the work of a."""
+    chosen = {"__rbln_operands_clusters": {"round": "1", "actors": actors, "errors": errors}}
+    hosts = {name: {**registered(name), **chosen} for name in "ab"}
+    hosts["a"]["__rbln_operands_applied"] = work
+    hosts["b"]["__rbln_operands_applied"] = {"skipped": True}
+    return hosts
+
+
+NODES = {name: {"node": "node-" + name, "error": "", "proof": "{{ 1 }}"} for name in "ab"}
+
+
+def test_each_host_is_judged_by_the_work_of_who_acts() -> None:
+    actors = {"a": "a", "b": "a"}
+    hosts = judged_hosts({"ok": True, "round": "1", "nodes": NODES, "objects": {"x": "unchanged"}}, actors)
+    for name in "ab":
+        found = judged(name, hosts)
+        assert (found["msg"], found["result"]["acted_by"]) == ("%s: the cluster is as wanted." % name, "a")
+        assert found["result"]["node"]["proof"] == "{{ 1 }}" and found["result"]["objects"] == {"x": "unchanged"}
+    for work in ({"ok": False, "round": "1", "msg": "no"}, {"failed": True, "msg": "no"}):
+        assert [judged(name, judged_hosts(work, actors))["msg"] for name in "ab"] == ["a: no", "b: no"]
+    other = judged("b", judged_hosts({"ok": True, "round": "0", "nodes": NODES}, actors))
+    assert other["failed"] and "not in the same task as this host" in other["msg"]
+    assert judged("b", judged_hosts({}, {}, b="they differ"))["msg"] == "b: they differ"
+    assert "No host of the play acts" in judged("b", judged_hosts({}, {}))["msg"]
+
+
+@pytest.mark.parametrize("name", ["__rbln_operands_member", "__rbln_operands_clusters", "__rbln_operands_applied"])
+def test_no_fact_judges_a_host(name: str) -> None:
+    hosts = judged_hosts({"ok": True, "round": "1", "nodes": NODES}, {"a": "a", "b": "a"})
+    hosts["a"]["ansible_facts"] = {name: hosts["a"][name]}
+    if name.endswith("applied"):
+        assert judged("a", hosts)["failed"] and judged("b", hosts)["failed"]
+    else:
+        with pytest.raises(NpuError, match="a has no record in this run"):
+            judged("a", hosts)
+
+
 def test_other_hosts_of_the_cluster_are_known_by_the_inventory_alone() -> None:
     here, facts = {"rbln_kubeconfig": "/k"}, {"rbln_node_name": "node-b"}
     hosts = {
@@ -398,13 +442,11 @@ def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("ok", [True, False])
-def test_work_that_failed_fails_the_hosts_and_not_its_own_task(monkeypatch: pytest.MonkeyPatch, ok: bool) -> None:
+def test_work_that_failed_fails_the_hosts_and_not_its_own_task(ok: bool) -> None:
     """A callback would print all that it returns, beside what is said of each host."""
-    action = object.__new__(ActionModule)
     work = {"nodes": {"a": {"node": "n1", "error": ""}}, "objects": {}, "round": "1"}
     applied = work if ok else {**work, "ok": False, "msg": "Apply DaemonSet: refused."}
-    outcome = {"cluster": "k", "actor": "a", "round": "1", "applied": applied}
-    found = action._judge({"outcome": outcome}, {"inventory_hostname": "a"})
+    found = judged("a", judged_hosts(applied, {"a": "a"}))
     assert found.get("failed", False) is not ok and ("refused" in found["msg"]) is not ok
     assert found["result"]["ok"] is ok and ("objects" in found["result"]) is ok
 
