@@ -1,8 +1,8 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make proof-bench`: the benchmark with five interleaved rounds on ten hosts.
+"""`make proof-bench`: the benchmark with five interleaved rounds on ten and on a hundred hosts.
 
-SAMPLE=1 makes it one round.
+SAMPLE=1 makes it one round on ten.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 """`make proof-scale`: the cluster side with up to 1,000 nodes that kwok plays.
 
 It has its own API server, scheduler and controllers. Every component is on, drivers are in 30 pools, and three hosts
-are in the inventory. Each pass reports its seconds, CPU, memory and requests, and requests may grow at most linearly.
-SAMPLE=1 leaves the last step out. Of the lab only its programs are used.
+are in the inventory. Each pass reports its seconds, CPU, memory and requests; requests may grow at most linearly, and a
+removal may not hold all pods in memory. SAMPLE=1 leaves the last step out. Of the lab only its programs are used.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ SIZES = (10, 100, 300) if SAMPLE else (10, 100, 300, 1000)
 POOLS = 30
 HOSTS = 3
 LIMIT = 1.3
+# MiB of a removal, whatever the number of nodes.
+MEMORY = 500
 WAIT = 900
 READS = ("get", "list", "watch")
 
@@ -158,6 +160,8 @@ def measure(site: Site, proof: Proof, size: int, requests: dict[str, dict[int, i
                     part.bad(name, "%d DaemonSets of drivers for %d pools" % (len(drivers), min(size, POOLS)))
             if name == "unchanged" and report["writes"]:
                 part.bad(name, "it wrote %s" % report["writes"][:5])
+            if name == "absent" and report["rss"] > MEMORY:
+                part.bad(name, "%.0f MiB are more than %d" % (report["rss"], MEMORY))
             waited = report["result"].get("waited")
             if waited and not waited["ok"]:
                 part.bad(name, "; ".join(problem["text"] for problem in waited["problems"])[:1500])
