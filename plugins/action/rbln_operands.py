@@ -20,8 +20,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import (
     OfTask,
+    outcome_of,
     registered,
-    registered_of,
     said_of_others,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
@@ -29,10 +29,12 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.ma
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import (
     ROLE,
+    act_of,
     choose_actors,
     digest,
     read_inputs,
     rendered_key,
+    wants_smoke,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known, own_prefixes, set_names
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.releases import judge_pairs
@@ -104,7 +106,7 @@ class ActionModule(OfTask, Answering):
             build(Context(inputs, declared(inputs)))
         if rendered_key(inputs) is None:
             read_login(self._kubeconfig(inputs), inputs["context"])
-        if _wants_smoke(inputs):
+        if wants_smoke(inputs):
             smoke_job(inputs, "any")
             _require_smoke_modules()
             self._access(inputs)
@@ -136,7 +138,7 @@ class ActionModule(OfTask, Answering):
             login = read_login(self._kubeconfig(inputs), inputs["context"])
             cluster, mark = login.name, login.mark
         member = {**record, "cluster": cluster, "mark": mark, "digest": digest(inputs)}
-        result: Result = {"changed": False, "member": member, "work": _act_of(inputs)}
+        result: Result = {"changed": False, "member": member, "work": act_of(inputs)}
         return _warned(result, inputs["notes"] if member["cluster"] else _unused_login(inputs, task_vars))
 
     def _clusters(self, args: Result, task_vars: Result) -> Result:
@@ -170,20 +172,7 @@ class ActionModule(OfTask, Answering):
 
     def _judge(self, args: Result, task_vars: Result) -> Result:
         host = task_vars["inventory_hostname"]
-        member, clusters = (registered_of(task_vars, name) for name in (MEMBER, CLUSTERS))
-        if not member.get("member") or "actors" not in clusters:
-            raise NpuError("%s has no record in this run." % host, "Run all tasks of the role %s." % ROLE)
-        actor = clusters["actors"].get(host, "")
-        theirs = task_vars if actor == host else task_vars["hostvars"].raw_get(actor) if actor else {}
-        applied = registered_of(theirs, APPLIED)
-        outcome = {
-            "cluster": member["member"]["cluster"],
-            "actor": actor,
-            "error": clusters["errors"].get(host, ""),
-            "round": clusters["round"],
-            "applied": {**applied, **({"failed": True} if applied.get("ok") is False else {})},
-        }
-        found = judge_host(host, outcome)
+        found = judge_host(host, outcome_of(host, task_vars, (MEMBER, CLUSTERS, APPLIED)))
         if found.get("failed"):
             # A callback prints all of it around the message.
             found["result"] = {key: found["result"][key] for key in ("cluster", "acted_by", "ok")}
@@ -193,7 +182,7 @@ class ActionModule(OfTask, Answering):
         """What the smoke workload of this host is; `wanted` is false, with the reason in `msg`, where none runs."""
         inputs, host = self._inputs(task_vars), task_vars["inventory_hostname"]
         result: Result = {"changed": False, "wanted": False, "msg": ""}
-        if not _wants_smoke(inputs):
+        if not wants_smoke(inputs):
             return result
         members = registered(task_vars, MEMBER)
         mine = [one for one in members.values() if _cluster_of(one) == _cluster_of(members[host])]
@@ -247,15 +236,6 @@ class ActionModule(OfTask, Answering):
         return self._brief(told({**result, "msg": text, **({} if good else {"failed": True})}), "log")
 
 
-def _wants_smoke(inputs: Inputs) -> bool:
-    return bool(
-        inputs["smoke"]["enabled"]
-        and inputs["enabled"]
-        and inputs["delivery"] == "apply"
-        and inputs["state"] == "present"
-    )
-
-
 def _cluster_of(member: Result) -> tuple[t.Any, t.Any]:
     """Clusters whose kubeconfigs are content have one name, and differ in their mark."""
     return member["cluster"], member.get("mark")
@@ -288,13 +268,6 @@ def told(result: Result) -> Result:
     """A result that a terminal can show: labels, annotations and messages of live objects are text of others."""
     cleaned: Result = clean_all(result)
     return cleaned
-
-
-def _act_of(inputs: Inputs) -> str:
-    """The act that does the work for a cluster with these inputs."""
-    if inputs["delivery"] != "apply":
-        return inputs["delivery"]
-    return "run" if inputs["state"] == "present" else "absent"
 
 
 ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {

@@ -133,3 +133,23 @@ def registered_of(variables: t.Mapping[str, t.Any], name: str) -> dict[str, t.An
     It is not templated: it holds text of hosts, and for each host of a play the records of all of them.
     """
     return dict(variables.get(name) or {}) if name not in (variables.get("ansible_facts") or {}) else {}
+
+
+def outcome_of(host: str, task_vars: t.Mapping[str, t.Any], names: tuple[str, str, str]) -> dict[str, t.Any]:
+    """What the judge of a host is told, from what the tasks registered under these names.
+
+    They are of the host's member, of the choice who acts, and of the work of who acts. NpuError without a record.
+    """
+    member, clusters = (registered_of(task_vars, name) for name in names[:2])
+    if not member.get("member") or "actors" not in clusters:
+        raise NpuError("%s has no record in this run." % host, "Run all tasks of the role that acts for the cluster.")
+    actor = clusters["actors"].get(host, "")
+    theirs = task_vars if actor == host else task_vars["hostvars"].raw_get(actor) if actor else {}
+    applied = registered_of(theirs, names[2])
+    return {
+        "cluster": member["member"]["cluster"],
+        "actor": actor,
+        "error": clusters["errors"].get(host, ""),
+        "round": clusters["round"],
+        "applied": {**applied, **({"failed": True} if applied.get("ok") is False else {})},
+    }

@@ -164,6 +164,18 @@ def rendered_key(inputs: t.Mapping[str, t.Any]) -> str | None:
     return "manifests in %s" % inputs["render_dir"] if inputs["delivery"] == "render" else None
 
 
+def act_of(inputs: t.Mapping[str, t.Any]) -> str:
+    """The act that does the work for a cluster with these inputs."""
+    if inputs["delivery"] != "apply":
+        return str(inputs["delivery"])
+    return "run" if inputs["state"] == "present" else "absent"
+
+
+def wants_smoke(inputs: t.Mapping[str, t.Any]) -> bool:
+    """Whether a workload is to prove the nodes."""
+    return bool(inputs["smoke"]["enabled"] and inputs["enabled"] and act_of(inputs) == "run")
+
+
 def digest(inputs: t.Mapping[str, t.Any]) -> str:
     """The first _HEX digits of a digest of each input that hosts of one cluster must share, ordered by name."""
     values = (json.dumps(inputs[name], sort_keys=True, default=str) for name in _shared_names())

@@ -422,7 +422,7 @@ def test_a_smoke_workload_that_cannot_be_stops_a_run_before_a_host_is_changed(mo
         monkeypatch.setattr(action, "_inputs", lambda _variables, given=given: inputs(smoke=given), raising=False)
         with pytest.raises(NpuError, match=words):
             action._check({}, {})
-    assert rbln_operands._wants_smoke(inputs()) is False
+    assert rbln_operands.wants_smoke(inputs()) is False
 
 
 def test_the_verdict_on_the_smoke_workload_fails_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
