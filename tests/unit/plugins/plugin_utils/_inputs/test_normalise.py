@@ -7,7 +7,9 @@ from __future__ import annotations
 import typing as t
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import normalise as room
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.normalise import (
     nearest,
     normalise,
@@ -199,3 +201,29 @@ def test_types_have_their_plain_names() -> None:
         normalise({"x": mapping}, {"x": {"type": "list"}})
     with pytest.raises(NpuError, match="^x must be text, not int. "):
         normalise({"x": number}, {"x": {"no_log": True}})
+
+
+def test_values_of_their_type_go_past_the_validator_and_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[t.Any] = []
+
+    class Noted(ArgumentSpecValidator):  # type: ignore[misc]
+        def validate(self, parameters: t.Any, *more: t.Any, **given: t.Any) -> t.Any:
+            seen.extend(parameters.values())
+            return super().validate(parameters, *more, **given)
+
+    monkeypatch.setattr(room, "ArgumentSpecValidator", Noted)
+    spec: dict[str, t.Any] = {
+        "text": {"type": "str", "choices": ["a", "b"]},
+        "on": {"type": "bool"},
+        "count": {"type": "int"},
+        "part": {"type": "float"},
+        "any": {"type": "raw"},
+    }
+    right = {"text": "a", "on": False, "count": 0, "part": 0.5, "any": {"x": [1]}}
+    assert normalise(right, spec) == right and seen == [{"x": [1]}]
+    assert normalise({"on": "no", "count": "7", "part": 1}, spec) == {
+        "text": None, "on": False, "count": 7, "part": 1.0, "any": None
+    }  # fmt: skip
+    assert seen[1:] == ["7", "no", 1]
+    with pytest.raises(NpuError, match="text is 'c'"):
+        normalise({"text": "c"}, spec)
