@@ -113,7 +113,7 @@ def _file(entry: t.Mapping[str, t.Any], key: str, folder: str) -> str | None:
         return write(folder, key, base64.standard_b64decode(entry[key + "-data"].encode()))
     if key not in entry:
         return None
-    path = os.path.normpath(entry[key])
+    path: str = os.path.normpath(entry[key])
     if not os.path.isfile(path):
         raise ValueError("not a file")
     return path
