@@ -167,12 +167,12 @@ def test_who_lost_the_lease_writes_no_inventory(monkeypatch: pytest.MonkeyPatch,
     plain = getattr(store, method)
     writes = len(store.writes)
 
-    def overtaken(*arguments: Any) -> Any:
+    def overtaken(*arguments: Any, **more: Any) -> Any:
         told = arguments[1] if method == "list" else arguments[0]["kind"]
         if told == kind and store.items[LEASE]["spec"]["holderIdentity"]:
             store.items[LEASE]["spec"]["holderIdentity"] = "other"
             clock.now += 60
-        return plain(*arguments)
+        return plain(*arguments, **more)
 
     setattr(store, method, overtaken)
     with pytest.raises(NpuError, match="was lost while this run wrote"):
