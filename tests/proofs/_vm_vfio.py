@@ -20,6 +20,7 @@ from tests.vm._server import Server
 
 OFFER = "rebellions.ai/RBLN-CA22_PF"
 BOUND = "for d in /sys/bus/pci/devices/*; do readlink $d/driver; done | grep -c vfio-pci || :"
+CHECKS = ("vfio_module", "vfio_groups", "vfio_bound", "vfio_nodes")
 OPENS = "for n in /dev/vfio/[0-9]*; do : <$n && echo $n; done"
 
 
@@ -28,6 +29,8 @@ def wanted(**more: object) -> Data:
         **inputs(OLD),
         "rbln_driver_source": "container",
         "rbln_driver_version": "",
+        # The host part is the host tool alone, by which the validator proves the binding.
+        "rbln_container_toolkit_source": "container",
         "rbln_workload": "vm-passthrough",
         "rbln_operands_workload": "vm-passthrough",
         "rbln_operands_vfio_manager": {"enabled": True, "release_on_exit": True},
@@ -51,11 +54,17 @@ def vfio(part: Part, server: Server) -> None:
                 server.vm.push(Path(folder), "/var/tmp/operands")
             server.sh("ctr -n k8s.io images import /var/tmp/operands/image.tar && modprobe vfio-pci")
         with part.case("site.yml binds free functions to vfio-pci, and the kubelet offers them"):
-            run = server.play("site", wanted(), "--tags", "operands").good([name])
+            run = server.play("site", wanted()).good([name])
             part.note = "site.yml %.0f s" % run.seconds
             assert server.sh(BOUND).split() == ["2"]
             assert lab.nodes()[name]["allocatable"].get(OFFER) == "2", lab.nodes()[name]
-            server.play("site", wanted(), "--tags", "operands").unchanged([name])
+        with part.case("the validator proves module, groups and device files by the tool of the host"):
+            logs = ("logs", "-n", NAMESPACE, "daemonset/rbln-sandbox-validator", "-c", "vfio-validation")
+            told = lab.kubectl(*logs).stdout
+            proven = {line.split()[1].rstrip(":") for line in told.splitlines() if line.startswith("ok ")}
+            assert {"vfio/" + check for check in CHECKS} <= proven and told.endswith("passed\n"), told
+        with part.case("the second run changes nothing"):
+            server.play("site", wanted()).unchanged([name])
         with part.case("a pod opens the groups of its functions"):
             container = {
                 "name": "look",

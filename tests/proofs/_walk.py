@@ -268,10 +268,10 @@ def nothing_left(part: Part, walk: Walk) -> None:
             assert left == [], left
 
 
-# An IOMMU group for each function, and who answers when a function is to be probed. Writes to drivers_probe never reach
-# the kernel of the machine.
+# An IOMMU group for each function, and who answers when functions are to be probed: what is written to drivers_probe
+# never reaches the kernel of the machine.
 FIRMWARE = """set -e
-mkfifo /run/npu-lab/probe
+touch /run/npu-lab/probe
 mount --bind /run/npu-lab/probe /sys/bus/pci/drivers_probe
 mount -t tmpfs npu-lab /sys/kernel/iommu_groups
 n=6
@@ -282,20 +282,34 @@ for d in /sys/bus/pci/devices/*; do
 done
 systemd-run --quiet --unit npu-lab-probe python3 /run/npu-lab/probe.py
 """
-# What the kernel does of a probe: the driver of driver_override, or none.
+# What the kernel does of a probe: vfio-pci takes what driver_override gives it, and loses what it takes away. By a
+# lease on the file, who opens it to write waits until that is done, as in the kernel.
 PROBE = """
-import os
-pipe = os.open("/run/npu-lab/probe", os.O_RDWR)
-while True:
-    for address in os.read(pipe, 4096).decode().split():
-        home = "/sys/bus/pci/devices/" + address
-        if os.path.islink(home + "/driver"):
-            os.unlink(home + "/driver")
-        wanted = open(home + "/driver_override").read().strip()
-        if wanted:
-            os.symlink("../../drivers/" + wanted, home + "/driver")
-            node = "/dev/vfio/" + os.path.basename(os.readlink(home + "/iommu_group"))
+import fcntl, os, signal, time
+ours = "../../drivers/vfio-pci"
+def probe():
+    for entry in os.scandir("/sys/bus/pci/devices"):
+        link = entry.path + "/driver"
+        bound = os.path.islink(link) and os.readlink(link) == ours
+        wanted = open(entry.path + "/driver_override").read().strip() == "vfio-pci"
+        if bound and not wanted:
+            os.unlink(link)
+        elif wanted and not os.path.lexists(link):
+            node = "/dev/vfio/" + os.path.basename(os.readlink(entry.path + "/iommu_group"))
             os.path.exists(node) or os.mknod(node, 0o20600, os.makedev(1, 5))
+            os.symlink(ours, link)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
+file = os.open("/run/npu-lab/probe", os.O_RDONLY)
+while True:
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BlockingIOError:
+        time.sleep(0.001)
+        continue
+    probe()
+    signal.sigwait([signal.SIGIO])
+    probe()
+    fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 """
 MODPROBE = "mkdir -p /sys/bus/pci/drivers/vfio-pci /dev/vfio; mknod /dev/vfio/vfio c 1 3"
 OFFER = "rebellions.ai/RBLN-CA22_PF"
