@@ -214,6 +214,8 @@ def test_a_daemon_that_an_installer_started_does_not_keep_the_lock(living: Journ
         assert living.host.run(["sh", "-c", line], 10).ok
     daemon = int((tmp_path / "pid").read_text())
     try:
+        # The shells before it open and close files of their own.
+        until(lambda: Path("/proc/%d/comm" % daemon).read_text() == "sleep\n")
         held = [os.readlink(one) for one in Path("/proc/%d/fd" % daemon).iterdir()]
         assert living.host.real("/var/lib/rbln") in held and living.host.inherited == ()
         with living.locked():
