@@ -220,7 +220,7 @@ def patience() -> float:
     return min(6.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
-def until(seconds: float, what: str, probe: t.Callable[[], bool], pause: float = 0.2) -> float:
+def until(seconds: float, what: str, probe: t.Callable[[], bool], pause: float = 0.5) -> float:
     """Poll; the seconds it took, LabError when the time is over: `seconds`, and more on a loaded machine."""
     start = time.monotonic()
     while not probe():

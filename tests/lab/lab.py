@@ -430,9 +430,9 @@ class Lab:
             return bool(found.get("ready")) and found["heartbeat"] >= stamp
 
         try:
-            until(seconds, "%s: systemd" % name, up)
+            until(seconds, "%s: systemd" % name, up, 0.2)
             if host["node"]:
-                until(seconds, "%s: node Ready" % name, node, 0.5)
+                until(seconds, "%s: node Ready" % name, node)
         except LabError as exc:
             words = ["systemctl", "--no-pager", "--failed", "status", "containerd", "kubelet"]
             state = self.exec(name, words, check=False)
