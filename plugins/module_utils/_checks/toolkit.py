@@ -414,7 +414,11 @@ def runtime_sees_spec(context: Context) -> Verdict | None:
     """The running process reports that CDI is on, that it reads the directory and, if it can, the devices."""
     if not selected_runtimes(context):
         return None
-    bad, unknown, evidence, stopped, wrong = [], [], {}, [], []
+    bad: list[str] = []
+    unknown: list[str] = []
+    evidence: dict[str, t.Any] = {}
+    stopped: list[str] = []
+    wrong: list[str] = []
     wanted = _device_names(context)
     for runtime, answer in _answers(context):
         name, before = label(runtime), len(bad) + len(unknown)

@@ -107,7 +107,7 @@ class Answering(ActionBase):
 
     def __init_subclass__(cls, **more: t.Any) -> None:
         super().__init_subclass__(**more)
-        cls.run = _keeping(cls.run)  # type: ignore[method-assign]
+        cls.run = _keeping(cls.run)  # type: ignore[assignment, method-assign]
 
     def _is_kept(self, task_vars: Result) -> bool:
         """Whether the play keeps the failure of this task, which registers it under a name that the play knows."""
