@@ -11,7 +11,7 @@ from dataclasses import replace
 from .._base.model import INFO, WARNING
 from .._base.versions import compare, release_numbers, same_release
 from .._host.host import ABSENT, FAILED, TOO_LARGE, VALUE
-from .._kernel.blocked import BLACKLIST, INSTALL, REFUSED, place_of
+from .._kernel.blocked import BLACKLIST, DISABLED, INSTALL, REFUSED, place_of
 from .._npu.driver import BUILT, DIFFERS
 from .._secure_boot.firmware import ENABLED, UNSUPPORTED, enforcement
 from .base import Context, Data, Scope, Verdict, verdict_of, without_npus
@@ -160,8 +160,8 @@ def _stamped_beside(driver: Data, number: str | None) -> str:
 
 @SCOPE.check()
 def module_not_blocked(context: Context) -> Verdict | None:
-    """No line of modprobe.d and no kernel parameter keeps the module from being loaded at all."""
-    verdict = _unblocked(context, (INSTALL, REFUSED), "nothing keeps the module from being loaded")
+    """No line of modprobe.d, no kernel parameter and no sysctl keeps the module from being loaded at all."""
+    verdict = _unblocked(context, (INSTALL, REFUSED, DISABLED), "nothing keeps the module from being loaded")
     # A module that is loaded already is lost at the next load only.
     return replace(verdict, severity=WARNING) if verdict and context.part("driver").get("loaded") else verdict
 
@@ -181,9 +181,9 @@ def _unblocked(context: Context, kinds: t.Sequence[str], good: str, effect: str 
     if not bad and denied.get("state", VALUE) != VALUE:
         return Verdict(None, "modprobe.d: %s" % denied.get("detail"), {}, "Run as root.")
     told = ["%s says %s" % (place_of(block), block["text"]) for block in bad]
-    return Verdict(
-        not bad, "; ".join(told) + effect if bad else good, {"lines": bad}, "Remove that, and update the initramfs."
-    )
+    disabled = any(block["kind"] == DISABLED for block in bad)
+    step = "Remove that, and reboot." if disabled else "Remove that, and update the initramfs."
+    return Verdict(not bad, "; ".join(told) + effect if bad else good, {"lines": bad}, step)
 
 
 @SCOPE.check(WARNING)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What keeps a module from being loaded: lines of modprobe.d, and the kernel's command line."""
+"""What keeps a module from being loaded: lines of modprobe.d, the kernel's command line, and its switch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import posixpath
 import re
 import typing as t
 
-from .._host.host import ABSENT, VALUE, Host, Probe
+from .._host.host import ABSENT, VALUE, Host, Limit, Probe
 
 # In the order in which kmod looks: a file hides those of its name in later directories (modprobe.d(5)).
 DIRECTORIES = (
@@ -20,18 +20,21 @@ DIRECTORIES = (
     "/lib/modprobe.d",
 )
 COMMAND_LINE = "/proc/cmdline"
+# The kernel parameter nomodule turns it on too. Once it is on, only a boot turns it off.
+SWITCH = "/proc/sys/kernel/modules_disabled"
 # modprobe runs the command of an install line in place of loading. These do nothing; any other may load the module.
 IDLE = ("true", "false", ":", "exit", "nologin", "echo", "printf", "logger", "sleep")
 _REDIRECTION = re.compile(r"[0-9&]?>{1,2}\s*(?:&[0-9]|\S+)")
 _SHELL = re.compile(r"(?:exec\s+)?(?:/\S*/)?(?:ba|da)?sh\s+-[a-z]*c\s+([\"']?)(.*)\1\s*")
-INSTALL, BLACKLIST, REFUSED = "install", "blacklist", "module_blacklist"
+INSTALL, BLACKLIST, REFUSED, DISABLED = "install", "blacklist", "module_blacklist", "modules_disabled"
 
 
 class Block(t.TypedDict):
     """One line that keeps the module out.
 
-    kind: `install` (modprobe runs another command), `blacklist` (not loaded by itself, modprobe by name loads it), or
-    `module_blacklist` (the kernel refuses it). `line` counts from 1.
+    kind: `install` (modprobe runs another command), `blacklist` (not loaded by itself, modprobe by name loads it),
+    `module_blacklist` (the kernel refuses it), or `modules_disabled` (the kernel refuses every one until it boots
+    again). `line` counts from 1.
     """
 
     kind: str
@@ -59,12 +62,18 @@ def read_blocks(host: Host, module: str) -> tuple[list[Block], Probe]:
     words = host.read_text(COMMAND_LINE)
     failed = failed or _failed(words)
     found.extend(_of_command_line(words.get(""), _plain(module)))
+    switch = host.read_text(SWITCH, Limit.ATTRIBUTE)
+    failed = failed or _failed(switch)
+    if switch.get("").strip() == "1":
+        told = "1, so no module can be loaded or unloaded until the next boot"
+        found.append(Block(kind=DISABLED, path=SWITCH, line=1, text=told))
     return found, failed or Probe(VALUE)
 
 
 def place_of(block: Block) -> str:
     """Where a line stands, for a message."""
-    return "the kernel command line" if block["path"] == COMMAND_LINE else "%(path)s line %(line)d" % block
+    named = {COMMAND_LINE: "the kernel command line", SWITCH: "sysctl kernel.modules_disabled"}
+    return named.get(block["path"]) or "%(path)s line %(line)d" % block
 
 
 def _failed(probe: Probe) -> Probe | None:

@@ -16,6 +16,13 @@ from .._host.host import Host, Limit
 
 BLS_DIR = "/boot/loader/entries"
 GRUB_CFGS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
+# Where EL 8 has the whole menu of a UEFI machine; elsewhere these files only lead to one of GRUB_CFGS.
+EFI_FOLDERS = "/boot/efi/EFI"
+_READS_BLS = re.compile(r"^\s*blscfg\b", re.M)
+_HAS_MENU = re.compile(r"^\s*(?:menuentry|submenu)\s", re.M)
+_SET_DEFAULT = re.compile(r"^\s*set\s+default=([\"']?)(.*?)\1\s*$", re.M)
+# By the loader itself: systemd-boot does not read what GRUB has left behind.
+LOADER_INFO = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 GRUBENVS = ("/boot/grub/grubenv", "/boot/grub2/grubenv")
 
 MenuEntry = t.Dict[str, t.Any]
@@ -37,6 +44,15 @@ def parse_grub_default(texts: t.Sequence[str]) -> str | None:
                 continue
             found = words[0] if words else ""
     return found
+
+
+def cfg_default(text: str) -> str | None:
+    """The default of a grub.cfg as it was generated; None when it sets none.
+
+    /etc/default/grub may have been edited since. The entry for one boot is set first, and later ones hold on conditions.
+    """
+    values = [value for _quote, value in _SET_DEFAULT.findall(text) if "next_entry" not in value]
+    return "saved" if values and "saved_entry" in values[0] else values[0] if values else None
 
 
 def kernel_of(text: str) -> str | None:
@@ -132,7 +148,23 @@ def _environment(host: Host) -> dict[str, str]:
     return {}
 
 
-def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None, str]:
+def _grub_cfg(host: Host) -> str:
+    """The grub.cfg with the menu, or with the command that reads BLS_DIR; empty when none can be read."""
+    for path in GRUB_CFGS:
+        text = str(host.read_text(path).get(""))
+        if _READS_BLS.search(text) or _HAS_MENU.search(text):
+            return text
+    for folder in host.listdir(EFI_FOLDERS).get([]):
+        text = str(host.read_text(posixpath.join(EFI_FOLDERS, folder, "grub.cfg")).get(""))
+        if _READS_BLS.search(text) or _HAS_MENU.search(text):
+            return text
+    return ""
+
+
+def _from_bls(host: Host, environment: t.Mapping[str, str], cfg: str) -> tuple[str | None, str]:
+    if cfg and not _READS_BLS.search(cfg):
+        # GRUB shows its own menu (GRUB_ENABLE_BLSCFG=false); the entries are left from before.
+        return None, ""
     paths = host.glob(BLS_DIR, "*.conf")
     entries = [parse_bls(posixpath.basename(path), host.read_text(path, Limit.NOTE).get("")) for path in paths]
     if not entries:
@@ -151,14 +183,14 @@ def _from_bls(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None,
         return (
             (fits[0]["kernel"], "loader.conf") if fits else (None, "the default of systemd-boot is not in loader.conf")
         )
-    default = _grub_default(host) or "saved"
+    default = _grub_default(host, cfg) or "saved"
     wanted = environment.get("next_entry") or (environment.get("saved_entry") or "0" if default == "saved" else default)
     kernel = choose_entry(menu, wanted)
     return kernel, "boot loader entry %s" % wanted if kernel else "no boot loader entry %s" % wanted
 
 
-def _grub_default(host: Host) -> str | None:
-    return parse_grub_default(
+def _grub_default(host: Host, cfg: str) -> str | None:
+    return cfg_default(cfg) or parse_grub_default(
         [
             host.read_text(path, Limit.NOTE).get("")
             for path in ["/etc/default/grub"] + host.glob("/etc/default/grub.d", "*.cfg")
@@ -166,11 +198,9 @@ def _grub_default(host: Host) -> str | None:
     )
 
 
-def _from_grub(host: Host, environment: t.Mapping[str, str]) -> tuple[str | None, str]:
-    menu: list[MenuEntry] = []
-    for path in GRUB_CFGS:
-        menu = menu or parse_grub_menu(host.read_text(path).get(""))
-    default = _grub_default(host)
+def _from_grub(host: Host, environment: t.Mapping[str, str], cfg: str) -> tuple[str | None, str]:
+    menu = parse_grub_menu(cfg)
+    default = _grub_default(host, cfg)
     if not menu and default is None:
         return None, ""
     wanted = default or "0"
@@ -210,8 +240,11 @@ def read_next_boot(host: Host, installed: t.Sequence[str], running: str | None) 
 
     `installed` is oldest first. Without boot loader configuration it is the newest kernel of the running flavour.
     """
-    environment = _environment(host)
-    for kernel, source in (_from_bls(host, environment), _from_grub(host, environment), _from_links(host)):
+    loader = host.read_bytes(LOADER_INFO, Limit.ATTRIBUTE).get(b"").decode("utf-16-le", "replace")
+    grub = "systemd-boot" not in loader
+    environment, cfg = (_environment(host), _grub_cfg(host)) if grub else ({}, "")
+    of_grub = _from_grub(host, environment, cfg) if grub else (None, "")
+    for kernel, source in (_from_bls(host, environment, cfg), of_grub, _from_links(host)):
         if kernel or source:
             return kernel, source
     if not running or not installed:

@@ -162,6 +162,7 @@ TABLE = [
     ("module_not_blocked", blocked("blacklist"), {}, True, "nothing keeps"),
     ("module_not_blocked", blocked("install"), {}, False, "/etc/modprobe.d/a.conf line 3 says install rebellions x"),
     ("module_not_blocked", blocked("module_blacklist"), {}, False, "module_blacklist rebellions x"),
+    ("module_not_blocked", blocked("modules_disabled"), {}, False, "modules_disabled rebellions x"),
     ("module_not_blocked", changed(blocked(), "probes", "modprobe_d", {"state": "denied", "detail": "no"}), {}, None,
      "modprobe.d: no"),
     ("module_loads_at_boot", blocked("install"), {}, True, "no blacklist"),

@@ -70,6 +70,18 @@ def read(tmp_path: Path, files: dict[str, str], module: str = "rebellions") -> l
             [("module_blacklist", "the kernel command line", "module_blacklist=rebellions")],
         ),
         ({"proc/cmdline": "modprobe.blacklist=rebellions2 rebellions.debug=1"}, []),
+        # security-misc 148, kernel-hardening-checker 223: modprobe is not permitted, and a boot alone helps.
+        (
+            {"proc/sys/kernel/modules_disabled": "1\n"},
+            [
+                (
+                    "modules_disabled",
+                    "sysctl kernel.modules_disabled",
+                    "1, so no module can be loaded or unloaded until the next boot",
+                )
+            ],
+        ),
+        ({"proc/sys/kernel/modules_disabled": "0\n"}, []),
     ],
 )
 def test_lines_that_keep_the_module_out(

@@ -275,6 +275,13 @@ def bls(tree: Tree, env: str, default: str = "saved") -> Tree:
     )
 
 
+def generated(default: str, text: str) -> str:
+    """A grub.cfg as grub-mkconfig makes it: the entry for one boot comes first, one for a failed boot last."""
+    head = 'if [ "${next_entry}" ] ; then\n   set default="${next_entry}"\n   set next_entry=\nelse\n'
+    late = 'if [ "${boot_counter}" = "0" ]; then\n    set default=1\nfi\n'
+    return '%s   set default="%s"\nfi\n%s%s' % (head, default, late, text)
+
+
 def sd_boot(tree: Tree, default: str) -> Tree:
     for release in (OLD, NEW):
         tree.write(
@@ -341,6 +348,72 @@ NEXT: list[tuple[str, Callable[[Tree], Any], str | None, str]] = [
         lambda tree: bls(tree, "saved_entry=abc-9.9\n"),
         None,
         "no boot loader entry abc-9.9",
+    ),
+    (
+        "teuthology 2231: without GRUB_DEFAULT=saved the first entry boots, whatever was saved",
+        lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "").write(
+            "/boot/grub2/grub.cfg", generated("0", "insmod blscfg\nblscfg\n")
+        ),
+        EL_NEW,
+        "boot loader entry 0",
+    ),
+    (
+        "what grub.cfg was made with counts, not what was edited since",
+        lambda tree: grub(tree, "0", cfg=generated("1>2", GRUB_CFG)),
+        OLD,
+        "grub entry 1>2",
+    ),
+    (
+        "grub.cfg takes the saved entry",
+        lambda tree: grub(tree, "0", "saved_entry=1>2\n", generated("${saved_entry}", GRUB_CFG)),
+        OLD,
+        "grub entry 1>2",
+    ),
+    (
+        "kexec-reboot 13: with GRUB_ENABLE_BLSCFG=false the entries are left from before",
+        lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "0").write(
+            "/boot/grub2/grub.cfg", generated("0", GRUB_CFG)
+        ),
+        NEW,
+        "grub entry 0",
+    ),
+    (
+        "the whole menu of a UEFI machine of EL 8",
+        lambda tree: bls(tree, "saved_entry=abc-%s\n" % EL_OLD, "0").write(
+            "/boot/efi/EFI/rocky/grub.cfg", generated("${saved_entry}", "blscfg\n")
+        ),
+        EL_OLD,
+        "boot loader entry abc-",
+    ),
+    (
+        "stackhpc-kayobe-config 878: entries of the image's machine-id sort first",
+        lambda tree: [
+            tree.write("/boot/loader/entries/%s-%s.conf" % (machine, release), "linux /vmlinuz-%s\n" % release)
+            for machine, release in (
+                ("104a42359fae41b687caac066397aec2", EL_OLD),
+                ("104a42359fae41b687caac066397aec2", "0-rescue"),
+                ("cd3361a338fe47348de9937e51a7a4aa", EL_NEW),
+                ("cd3361a338fe47348de9937e51a7a4aa", "0-rescue"),
+            )
+        ],
+        EL_OLD,
+        "boot loader entry 0",
+    ),
+    (
+        "systemd-boot runs, and GRUB has left its files",
+        lambda tree: grub(sd_boot(tree, "default abc-%s*\n" % OLD), "0").write(
+            boot.LOADER_INFO, b"\6\0\0\0" + "systemd-boot 255".encode("utf-16-le")
+        ),
+        OLD,
+        "loader.conf",
+    ),
+    (
+        "GRUB says its name too",
+        lambda tree: grub(sd_boot(tree, "default abc-%s*\n" % OLD), "0").write(
+            boot.LOADER_INFO, b"\6\0\0\0" + "GRUB 2.12".encode("utf-16-le")
+        ),
+        NEW,
+        "grub entry 0",
     ),
     ("systemd-boot", lambda tree: sd_boot(tree, "timeout 3\ndefault abc-%s*\n" % OLD), OLD, "loader.conf"),
     (

@@ -145,6 +145,7 @@ def test_a_container_on_the_machine_of_others_gets_no_steps_around_a_driver() ->
     [
         (virgin(), "install", ["module_not_blocked"], []),
         (virgin(), "module_blacklist", ["module_not_blocked"], []),
+        (virgin(), "modules_disabled", ["module_not_blocked"], []),
         (virgin(), "blacklist", [], ["module_loads_at_boot"]),
         (facts(), "install", [], ["module_not_blocked"]),
         (facts(), "blacklist", [], ["module_loads_at_boot"]),
@@ -159,7 +160,8 @@ def test_what_keeps_the_module_out_is_named_before_a_change_H13(
     assert (codes(found), codes(found, "cautions")) == (stops, cautions)
     for code in {*stops, *cautions} - {"no_driver_needed"}:
         assert "/etc/modprobe.d/60-site.conf line 1 says" in problem(found, code)["detail"]
-        assert problem(found, code)["next_step"] == "Remove that, and update the initramfs."
+        then = "reboot" if kind == "modules_disabled" else "update the initramfs"
+        assert problem(found, code)["next_step"] == "Remove that, and %s." % then
 
 
 # -- I01: kernel and operating system
