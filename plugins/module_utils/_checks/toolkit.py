@@ -12,7 +12,7 @@ from .._base.model import INFO, WARNING, NpuError
 from .._cdi.spec import load_spec
 from .._cdi.validate import device_names
 from .._host.host import Host
-from .._runtime.live import ask, docker_containers
+from .._runtime.live import ask, docker_containers, is_stopped
 from .base import Context, Data, Scope, Verdict, verdict_of
 from .ready_files import READY, find_spec, marker_path, read_ready
 
@@ -324,15 +324,6 @@ def runtime_cdi_on(context: Context) -> Verdict | None:
     )
 
 
-def is_stopped(runtime: Data) -> bool:
-    """Whether systemd says that the unit of a runtime is stopped; podman has no process."""
-    return (
-        runtime.get("name") != "podman"
-        and runtime.get("process_started") is None
-        and runtime.get("unit_state") in ("inactive", "failed")
-    )
-
-
 def same_directory(host: Host, left: str, right: str) -> bool:
     """Whether two directory names are one place, by name or with links followed."""
     first, second = posixpath.normpath(left), posixpath.normpath(right)
@@ -466,7 +457,7 @@ def containers_are_back(context: Context) -> Verdict | None:
     if not before:
         return None
     docker = [runtime for runtime in context.runtimes.get("runtimes") or [] if runtime.get("name") == "docker"]
-    where = context.host.resolve(str(docker[0].get("socket"))) if docker else None
+    where = context.host.resolve(str(docker[0].get("socket"))) if docker and not is_stopped(docker[0]) else None
     answer = (
         docker_containers(context.host.real(where.value), context.profile.cdi_kind)
         if where is not None and where.ok

@@ -18,7 +18,7 @@ from .._checks.ready_files import MARKERS, read_markers
 from .._host.host import Host
 from .._host.owned_files import compare_files
 from .._runtime.detect import detect_runtimes
-from .._runtime.live import docker_containers
+from .._runtime.live import docker_containers, is_stopped
 from .facts import collect_facts
 from .settings import Settings
 
@@ -127,7 +127,8 @@ def _cdi_containers(
 ) -> list[dict[str, t.Any]] | None:
     """docker's containers that hold NPUs by CDI, for comparison after a restart; None when docker did not say."""
     for runtime in runtimes.get("runtimes") or []:
-        where = host.resolve(str(runtime.get("socket") or "")) if runtime.get("name") == "docker" else None
+        asked = runtime.get("name") == "docker" and not is_stopped(runtime)
+        where = host.resolve(str(runtime.get("socket") or "")) if asked else None
         if where is not None and where.ok:
             found: list[dict[str, t.Any]] | None = docker_containers(
                 host.real(where.value), profile.cdi_kind + "="

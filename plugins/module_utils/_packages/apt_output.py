@@ -72,7 +72,13 @@ REMEDIES = (
         "Replace this keyring: an armoured key needs a name that ends in .asc, a binary one in .gpg.",
     ),
     (
-        r"NO_PUBKEY|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated",
+        r"Policy rejected|Policy rejects|is not considered secure",
+        "Get the present key of this repository from its owner: this system no longer accepts how the old one is signed "
+        "(SHA-1).",
+    ),
+    (
+        r"NO_PUBKEY|Missing key|is not live|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated|"
+        r"OpenPGP signature verification failed",
         "Install the key of the repository, or correct Signed-By of its source.",
     ),
     (

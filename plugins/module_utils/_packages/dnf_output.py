@@ -64,6 +64,11 @@ REMEDIES = (
         "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror.",
     ),
     (
+        r"Policy rejected|Policy rejects|policy violation|is not considered secure",
+        "Get the present key of this repository from its owner: this system no longer accepts how the old one is signed "
+        "(SHA-1).",
+    ),
+    (
         r"GPG check FAILED|GPG key|is not signed|Public key .* is not installed|OpenPGP",
         "Install the key of the repository, or correct gpgkey of its definition.",
     ),

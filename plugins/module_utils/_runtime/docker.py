@@ -178,7 +178,9 @@ class DockerRuntime:
         sockets = _hosts(flag_values(argv, "-H", "--host")) or _hosts(self.data.get("hosts")) or SOCKETS
         socket = next((path for path in sockets if self._is_own(path)), "")
         found.socket, found.socket_exists = socket or sockets[0], bool(socket)
-        info = self._info() if socket or daemon.process is not None else {}
+        # systemd holds the socket of a stopped docker too, and a question would start it (docker/cli 3780).
+        stopped = daemon.process is None and found.unit_state in ("inactive", "failed")
+        info = self._info(socket) if (socket or daemon.process is not None) and not stopped else {}
         version = info.get("ServerVersion")
         found.version = version if isinstance(version, str) and version else None
         if found.version is None and binary:
@@ -215,11 +217,16 @@ class DockerRuntime:
         runs = path is not None and (not self.context.host.runs_commands or self.context.said([path, "--version"]))
         return path if runs else None
 
-    def _info(self) -> dict[str, t.Any]:
+    def _info(self, socket: str) -> dict[str, t.Any]:
+        """What the daemon at a socket says of itself, whatever other daemon the environment or a context of root names."""
         client = self.context.find_binary(Daemon(), *CLIENTS)
-        text = self.context.said([client, "info", "--format", "{{json .}}"]) if client else None
+        if client is None:
+            return {}
+        environment = {"DOCKER_HOST": "unix://" + socket, "DOCKER_TLS_VERIFY": "", "DOCKER_TLS": ""} if socket else None
+        words = [client, "info", "--format", "{{json .}}"]
+        done = self.context.host.run(words, self.context.options.timeout, environment)
         try:
-            data = json.loads(text or "")
+            data = json.loads(done.value.out if done.ok and done.value.rc == 0 else "")
         except (ValueError, RecursionError):
             return {}
         return data if isinstance(data, dict) else {}

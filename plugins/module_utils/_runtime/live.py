@@ -83,8 +83,23 @@ def read_crio_config(text: str) -> dict[str, t.Any]:
     return {"enabled": True, "spec_dirs": dirs, "devices": None, "source": "GET /config of the running daemon"}
 
 
+def is_stopped(runtime: Data) -> bool:
+    """Whether systemd says that the unit of a runtime is stopped; podman has no process.
+
+    Its socket may still be there: systemd holds that of docker, and starts docker for whoever connects (docker/cli 3780).
+    """
+    return (
+        runtime.get("name") != "podman"
+        and runtime.get("process_started") is None
+        and runtime.get("unit_state") in ("inactive", "failed")
+    )
+
+
 def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
-    """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one runtime."""
+    """Probe of {enabled: bool, spec_dirs: [path], devices: [CDI name] or None, source} for one runtime.
+
+    One that is stopped is not asked.
+    """
     name = runtime.get("name")
     if name == "podman":
         return Probe(
@@ -96,6 +111,8 @@ def ask(host: Host, runtime: Data, timeout: float = 5.0) -> Probe:
                 "source": "podman has no process: every call reads the files",
             },
         )
+    if is_stopped(runtime):
+        return Probe(ABSENT, None, "%s is stopped" % name)
     if not runtime.get("socket"):
         return Probe(ABSENT, None, "no socket of %s is known" % name)
     where = host.resolve(str(runtime["socket"]))
@@ -119,6 +136,8 @@ def answers(host: Host, runtime: Data, timeout: float = 5.0) -> bool | None:
     where = host.resolve(str(runtime.get("socket") or ""))
     if name == "podman" or not runtime.get("socket"):
         return None
+    if is_stopped(runtime):
+        return False
     path = host.real(where.value) if where.ok else ""
     if name == "docker":
         return bool(path) and http_get(path, "/_ping", timeout).ok

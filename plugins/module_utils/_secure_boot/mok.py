@@ -97,16 +97,30 @@ def signing_key(host: Host, distribution: str | None) -> SigningKey:
 
 def _read_list(host: Host, name: str) -> Probe:
     """Probe of the certificates in a list of shim. A missing variable is an empty list if efivarfs is readable."""
-    path = "%s/%s-%s" % (EFIVARS_DIR, name, SHIM_GUID)
-    found = host.read_bytes(path)
+    found = host.read_bytes("%s/%s-%s" % (EFIVARS_DIR, name, SHIM_GUID))
     if found.ok:
-        return found.map(lambda data: parse_signature_lists(data[ATTRIBUTES:]))
+        return _whole(host, name, found.value)
     mirrored = host.read_bytes("%s/%s" % (MOK_VARIABLES, name))
     if mirrored.ok:
         return mirrored.map(parse_signature_lists)
     if found.state == ABSENT and host.listdir(EFIVARS_DIR).get([]):
         return Probe(VALUE, [])
     return found
+
+
+def _whole(host: Host, name: str, first: bytes) -> Probe:
+    """The certificates of a list whose first variable is read.
+
+    shim puts what the firmware takes in no single variable into further ones, NAME1, NAME2 and so on.
+    """
+    parts = [first]
+    more = host.read_bytes("%s/%s1-%s" % (EFIVARS_DIR, name, SHIM_GUID))
+    while more.ok:
+        parts.append(more.value)
+        more = host.read_bytes("%s/%s%d-%s" % (EFIVARS_DIR, name, len(parts), SHIM_GUID))
+    if more.state != ABSENT:
+        return more
+    return Probe(VALUE, parts).map(lambda every: [one for part in every for one in parse_signature_lists(part[ATTRIBUTES:])])
 
 
 def read_enrolled(host: Host) -> Probe:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.rebellions.npu.plugins.module_utils._checks.toolkit import is_stopped
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import is_stopped
 
 from .._text.line import line
 from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, some, table

@@ -644,6 +644,22 @@ def test_a_journal_of_dpkg_itself_is_unfinished_work(tmp_path: Path) -> None:
             "the file has an unsupported filetype.\nE: The repository 'http://a.example x InRelease' is not signed.\n",
             "Replace this keyring",
         ),
+        # collector-sidecar 522, kismet-packages 18, open-build-service 19221.
+        (
+            "Err:8 https://a.example/debian stable InRelease\n  Sub-process /usr/bin/sqv returned an error code (1), "
+            "error message is: Signing key on 28AB6EB572779C2AD196BE22D44C1D8DB1606F22 is not bound:\n"
+            "            No binding signature at time 2026-01-26T13:07:09Z   because: Policy rejected non-revocation "
+            "signature (PositiveCertification) requiring second pre-image resistance   because: SHA1 is not considered "
+            "secure since 2026-02-01T00:00:00Z\nE: The repository 'https://a.example/debian stable InRelease' is not "
+            "signed.\n",
+            "Get the present key of this repository from its owner",
+        ),
+        (
+            "W: OpenPGP signature verification failed: https://a.example x InRelease: Sub-process /usr/bin/sqv returned "
+            "an error code (1), error message is: Missing key 871920D1991BC93C, which is needed to verify signature.\n"
+            "W: Failed to fetch https://a.example/x/InRelease\n",
+            "Install the key of the repository",
+        ),
         (
             "E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem. \n",
             "Run again to finish the interrupted change",

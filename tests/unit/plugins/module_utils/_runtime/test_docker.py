@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import live
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import RuntimeOptions
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import detect_runtimes
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.docker import (
     RESTORE_NOTE,
     DaemonConfigError,
@@ -279,6 +283,36 @@ def test_the_running_daemon_beats_file_times(
         machine.process(300, DOCKERD, started)
     found = only(machine.detect(), "docker")
     assert (found["cdi"]["state"], found["process_stale"]) == ("on", stale)
+
+
+@pytest.mark.parametrize("state", ["inactive", "failed"])
+def test_docker_cli_3780_a_look_does_not_start_a_stopped_docker(state: str, tmp_path: Path) -> None:
+    # Its socket is there, since docker.socket is active: systemd starts docker for whoever connects.
+    machine = Machine(tmp_path)
+    machine.program("/usr/bin/dockerd", "Docker version 27.5.1, build abc\n")
+    machine.program("/usr/bin/docker")
+    machine.unit("docker.service", DOCKERD, active=state)
+    machine.socket("/run/docker.sock")
+    found = only(machine.detect(), "docker")
+    assert (found["version"], found["unit_state"], found["socket_exists"]) == ("27.5.1", state, True)
+    assert not [argv for argv in machine.asked if argv[0] == "/usr/bin/docker"]
+    answer = live.ask(machine.host(), found)
+    assert (answer.ok, answer.detail, live.answers(machine.host(), found)) == (False, "docker is stopped", False)
+
+
+def test_the_daemon_of_the_host_is_asked_whatever_root_talks_to_otherwise(tmp_path: Path) -> None:
+    # A context of root, or DOCKER_HOST, may name a rootless or a remote daemon.
+    machine = docker(tmp_path, "27.5.1", '{"features": {"cdi": true}}')
+    machine.program("/usr/bin/docker")
+    given: list[Any] = []
+
+    def run(argv: Any, timeout: float, env: Any) -> Any:
+        if argv[0] == "/usr/bin/docker":
+            given.append(env)
+        return machine.run(argv, timeout, env)
+
+    detect_runtimes(Host(str(tmp_path), run, machine.host().clock), RuntimeOptions())
+    assert [env["DOCKER_HOST"] for env in given] == ["unix:///run/docker.sock"]
 
 
 def test_what_the_running_daemon_says_hides_no_newer_proxies(tmp_path: Path) -> None:

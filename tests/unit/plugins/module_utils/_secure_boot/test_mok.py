@@ -266,6 +266,16 @@ def test_the_mirror_of_newer_kernels_has_no_attributes(tmp_path: Path) -> None:
     assert read(tree)["state"] == "enrolled"
 
 
+def test_a_list_that_shim_has_split_is_read_to_its_end(tmp_path: Path) -> None:
+    # mokutil 57: its reader goes through MokListRT, MokListRT1 and so on.
+    tree = pair(secure(Tree(tmp_path))).write(VARS + mok.ENROLLED_LIST + SHIM, ATTRIBUTES + signature_list(SITE))
+    assert read(tree)["state"] == "not_enrolled"
+    tree.write(VARS + mok.ENROLLED_LIST + "1" + SHIM, ATTRIBUTES + signature_list(SITE))
+    tree.write(VARS + mok.ENROLLED_LIST + "2" + SHIM, ATTRIBUTES + signature_list(DKMS))
+    facts = read(tree)
+    assert (facts["state"], len(facts["enrolled"])) == ("enrolled", 3)
+
+
 @pytest.mark.parametrize(("state", "expected"), [("enabled", "enrolled"), ("unsupported", "unknown")])
 def test_mokutil_is_asked_only_where_no_file_tells_and_secure_boot_is_on(
     tmp_path: Path, state: str, expected: str
