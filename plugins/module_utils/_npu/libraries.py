@@ -24,6 +24,8 @@ LIBRARY_DIRS = (
     "/usr/local/lib64",
 )
 SUFFIX, MARKER = "suffix", "marker"
+# How a 32-bit file begins. On a host with libraries of both word sizes, drivers and containers use those of 64 bits.
+NARROW = b"\x7fELF\x01"
 
 
 def stem_of(name: str) -> str:
@@ -82,6 +84,8 @@ def read_libraries(
             if not found.ok or found.value in seen:
                 continue
             seen.add(found.value)
+            if host.read_head(found.value, len(NARROW)).get(b"") == NARROW:
+                continue
             version, source, look = library_version(host, profile, found.value)
             note(path, look)
             files.append({"path": path, "version": version, "source": source})

@@ -122,11 +122,12 @@ class CrioRuntime:
         context = self.context
         directories: tuple[str, ...] = SPEC_DIRS
         found.socket = SOCKET
-        listed = context.host.listdir(self.directory)
-        if listed.state not in ("value", "absent"):
+        # An empty --config-dir turns drop-ins off.
+        listed = context.host.listdir(self.directory) if self.directory else None
+        if listed is not None and listed.state not in ("value", "absent"):
             self._break(self.directory, listed.detail, ELEVATE if listed.state == "denied" else REPAIR)
         main = [found.main_config] if found.main_config and context.host.exists(found.main_config) else []
-        for path in main + self._drop_ins(self.directory):
+        for path in main + (self._drop_ins(self.directory) if self.directory else []):
             found.config_files.append(path)
             text = context.host.read_bytes(path)
             if not text.ok:
@@ -183,8 +184,8 @@ class CrioRuntime:
 
     def propose(self, runtime: Runtime) -> None:
         spec_dir = self.context.options.spec_dir
-        target = posixpath.join(self.directory, "99-%s.conf" % self.context.options.file_stem)
-        runtime.edit_target = EditTarget(target, "dropin")
+        target = posixpath.join(self.directory or DIRECTORY, "99-%s.conf" % self.context.options.file_stem)
+        runtime.edit_target = EditTarget(target, "dropin") if self.directory else EditTarget()
         runtime.dialect = Dialect(None, "toml")
         if self.broken:
             runtime.refusal = Refusal(self.broken, self.remedy)
@@ -202,6 +203,11 @@ class CrioRuntime:
                 "the unit %s has --cdi-spec-dirs without %s, and a flag wins over every file"
                 % (runtime.unit, spec_dir),
                 "add %s to that flag" % spec_dir,
+            )
+        elif not self.directory:
+            runtime.refusal = Refusal(
+                "the unit %s has an empty --config-dir, so CRI-O reads no drop-in" % runtime.unit,
+                "add %s to cdi_spec_dirs in %s, or remove that flag" % (spec_dir, runtime.main_config or MAIN),
             )
         elif reads_after(self.owner, target):
             runtime.refusal = Refusal(

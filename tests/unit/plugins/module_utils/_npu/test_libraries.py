@@ -65,6 +65,17 @@ def test_name_and_version_in_the_name_of_a_file(name: str, stem: str, version: s
     assert (stem_of(name), suffix_version(name)) == (stem, version)
 
 
+def test_libraries_of_32_bits_are_not_those_of_the_driver(tmp_path: Path) -> None:
+    """On EL /usr/lib has the 32-bit ones, of another package that may be older."""
+    tree = Tree(tmp_path).write("/usr/lib64/librbln-ml.so.3.2.2", b"\x7fELF\2\1")
+    tree.write("/usr/lib/librbln-ml.so.2.0.0", b"\x7fELF\1\1")
+    found = read(tree)
+    assert (found["version"], [item["path"] for item in found["files"]]) == (
+        "3.2.2",
+        ["/usr/lib64/librbln-ml.so.3.2.2"],
+    )
+
+
 def test_libraries_that_differ_have_no_common_version(tmp_path: Path) -> None:
     tree = Tree(tmp_path).write("/usr/lib/librbln-ml.so.3.2.2").write("/usr/lib/librbln-ccl.so.3.0.0")
     assert read(tree)["version"] is None

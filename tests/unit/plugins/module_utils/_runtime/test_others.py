@@ -125,6 +125,12 @@ CRIO_CONF, DROPIN = "/etc/crio/crio.conf", CRIO_DIR + "/10-a.conf"
         pytest.param({}, "1.23.0", "", "on_by_default", DEFAULTS, [], None, id="1.23"),
         pytest.param({}, "1.30.4", "--cdi-spec-dirs=/a,/b", "on", ["/a", "/b"], [], "a flag wins", id="flag"),
         pytest.param({}, "1.30.4", "--config-dir /srv/c.d", "on_by_default", DEFAULTS, [], None, id="other-directory"),
+        # An empty value turns drop-ins off; nothing else of the host is taken for one.
+        pytest.param({DROPIN: OPT}, "1.30.4", "--config-dir=", "on_by_default", DEFAULTS, [], None, id="no-dropins"),
+        pytest.param(
+            {CRIO_CONF: OPT}, "1.30.4", "--config-dir=", "on", ["/opt/cdi"], [], "an empty --config-dir",
+            id="no-dropins-to-write",
+        ),
         pytest.param({DROPIN: "[crio\n"}, "1.30.4", "", "unknown", [], [], "line 1, column 6", id="broken"),
         pytest.param(
             {DROPIN: '[crio.runtime]\ncdi_spec_dirs = "/opt/cdi"\n'},
