@@ -208,6 +208,14 @@ def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connectio
     assert found[0][1] in block["block"]
 
 
+def test_ansible_51190_molly_guard_does_not_hold_up_the_reboot() -> None:
+    """It asks for the host's name where the command usually is, and has moved the real one."""
+    (reboot,) = [task for task in tasks(ROOT / "roles/rbln_driver/tasks/reboot.yml") if "ansible.builtin.reboot" in task]
+    paths = reboot["ansible.builtin.reboot"]["search_paths"]
+    usual = ["/sbin", "/usr/sbin", "/usr/local/sbin"]
+    assert sorted(paths[:2]) == ["/lib/molly-guard", "/usr/lib/molly-guard"] and paths[2:] == usual
+
+
 def test_O01_el8_python_the_lowest_python_is_stated_where_it_is_enforced() -> None:
     assert (
         yaml.safe_load((ROOT / "tests" / "config.yml").read_text(encoding="utf-8"))["modules"]["python_requires"]
