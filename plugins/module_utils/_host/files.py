@@ -28,6 +28,8 @@ def explain(exc: OSError, path: str, act: str) -> NpuError:
     remedy = "Check this path and try again."
     if exc.errno in (errno.ENOTDIR, errno.EEXIST):
         remedy = "Move the file that is in the place of the directory."
+    elif exc.errno in (errno.EACCES, errno.EPERM) and os.geteuid() == 0:
+        remedy = "Remove what protects it from root: an immutable attribute (lsattr, chattr -i), or SELinux."
     elif exc.errno in (errno.EACCES, errno.EPERM):
         remedy = "Run as root (become)."
     elif exc.errno == errno.EROFS:

@@ -49,7 +49,7 @@ def parse_grub_default(texts: t.Sequence[str]) -> str | None:
 def cfg_default(text: str) -> str | None:
     """The default of a grub.cfg as it was generated; None when it sets none.
 
-    /etc/default/grub may have been edited since. The entry for one boot is set first, and later ones hold on conditions.
+    /etc/default/grub may have been edited since. The entry for one boot is set first; later ones are conditional.
     """
     values = [value for _quote, value in _SET_DEFAULT.findall(text) if "next_entry" not in value]
     return "saved" if values and "saved_entry" in values[0] else values[0] if values else None

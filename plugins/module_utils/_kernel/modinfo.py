@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import lzma
+import importlib.util
 import posixpath
 import re
 import struct
@@ -153,18 +153,38 @@ def parse_modinfo(path: str, text: str) -> ModuleFile:
     )
 
 
+def _is_opaque(path: str) -> bool:
+    """Whether this Python cannot unpack a file: none can with zstd, and one that was built without lzma not with xz."""
+    return path.endswith(".zst") or path.endswith(".xz") and importlib.util.find_spec("_lzma") is None
+
+
+def _of_xz(data: bytes) -> tuple[bytes, bool]:
+    """The bytes, and whether these are all. Imported here, as not every Python has it."""
+    import lzma
+
+    xz = lzma.LZMADecompressor()
+    try:
+        return xz.decompress(data, Limit.BULK), xz.eof
+    except lzma.LZMAError as exc:
+        raise ValueError(str(exc)) from exc
+
+
+def _of_gzip(data: bytes) -> tuple[bytes, bool]:
+    gz = zlib.decompressobj(GZIP)
+    try:
+        return gz.decompress(data, Limit.BULK), gz.eof
+    except zlib.error as exc:
+        raise ValueError(str(exc)) from exc
+
+
 def _unpack(path: str, data: bytes) -> bytes:
     """The bytes of a module file, unpacked. ValueError when it is damaged or has more than Limit.BULK bytes."""
+    unpack = {".xz": _of_xz, ".gz": _of_gzip}.get(posixpath.splitext(path)[1])
+    if unpack is None:
+        return data
     try:
-        if path.endswith(".xz"):
-            xz = lzma.LZMADecompressor()
-            unpacked, whole = xz.decompress(data, Limit.BULK), xz.eof
-        elif path.endswith(".gz"):
-            gz = zlib.decompressobj(GZIP)
-            unpacked, whole = gz.decompress(data, Limit.BULK), gz.eof
-        else:
-            return data
-    except (lzma.LZMAError, zlib.error) as exc:
+        unpacked, whole = unpack(data)
+    except ValueError as exc:
         raise ValueError("%s cannot be unpacked: %s" % (path, exc)) from exc
     if not whole:
         raise ValueError("%s cannot be unpacked: it is cut short or has more than %d bytes" % (path, Limit.BULK))
@@ -172,7 +192,7 @@ def _unpack(path: str, data: bytes) -> bytes:
 
 
 def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.0) -> Probe:
-    """Probe of ModuleFile for a kernel. Runs modinfo only for a zstd file, which Python cannot unpack."""
+    """Probe of ModuleFile for a kernel. Runs modinfo only for a file that this Python cannot unpack."""
     path = find_module(host, module, kernel) if kernel else None
     if not path:
         tree = host.listdir("/lib/modules/%s" % kernel) if kernel else Probe(ABSENT)
@@ -184,7 +204,7 @@ def read_module(host: Host, module: str, kernel: str | None, timeout: float = 5.
 
 def read_file(host: Host, path: str, timeout: float = 5.0) -> Probe:
     """Probe of ModuleFile of a file; a failed one holds the path alone."""
-    if path.endswith(".zst"):
+    if _is_opaque(path):
         asked = host.run(["modinfo", path], timeout)
         if asked.ok and asked.value.rc == 0:
             return Probe(VALUE, parse_modinfo(path, asked.value.out))

@@ -73,8 +73,7 @@ REMEDIES = (
     ),
     (
         r"Policy rejected|Policy rejects|is not considered secure",
-        "Get the present key of this repository from its owner: this system no longer accepts how the old one is signed "
-        "(SHA-1).",
+        "Get the present key of this repository from its owner: this system accepts no signatures by SHA-1 any more.",
     ),
     (
         r"NO_PUBKEY|Missing key|is not live|is not signed|couldn't be verified|EXPKEYSIG|cannot be authenticated|"

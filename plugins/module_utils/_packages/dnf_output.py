@@ -65,8 +65,7 @@ REMEDIES = (
     ),
     (
         r"Policy rejected|Policy rejects|policy violation|is not considered secure",
-        "Get the present key of this repository from its owner: this system no longer accepts how the old one is signed "
-        "(SHA-1).",
+        "Get the present key of this repository from its owner: this system accepts no signatures by SHA-1 any more.",
     ),
     (
         r"GPG check FAILED|GPG key|is not signed|Public key .* is not installed|OpenPGP",

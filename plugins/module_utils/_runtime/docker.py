@@ -218,7 +218,7 @@ class DockerRuntime:
         return path if runs else None
 
     def _info(self, socket: str) -> dict[str, t.Any]:
-        """What the daemon at a socket says of itself, whatever other daemon the environment or a context of root names."""
+        """What the daemon at a socket says of itself, whatever other one the environment or a context of root names."""
         client = self.context.find_binary(Daemon(), *CLIENTS)
         if client is None:
             return {}

@@ -86,7 +86,7 @@ def read_crio_config(text: str) -> dict[str, t.Any]:
 def is_stopped(runtime: Data) -> bool:
     """Whether systemd says that the unit of a runtime is stopped; podman has no process.
 
-    Its socket may still be there: systemd holds that of docker, and starts docker for whoever connects (docker/cli 3780).
+    Its socket may be there: systemd holds that of docker, and starts docker for whoever connects (docker/cli 3780).
     """
     return (
         runtime.get("name") != "podman"

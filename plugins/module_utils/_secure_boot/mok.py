@@ -120,7 +120,9 @@ def _whole(host: Host, name: str, first: bytes) -> Probe:
         more = host.read_bytes("%s/%s%d-%s" % (EFIVARS_DIR, name, len(parts), SHIM_GUID))
     if more.state != ABSENT:
         return more
-    return Probe(VALUE, parts).map(lambda every: [one for part in every for one in parse_signature_lists(part[ATTRIBUTES:])])
+    return Probe(VALUE, parts).map(
+        lambda every: [one for part in every for one in parse_signature_lists(part[ATTRIBUTES:])]
+    )
 
 
 def read_enrolled(host: Host) -> Probe:

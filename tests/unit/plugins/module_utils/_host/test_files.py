@@ -154,7 +154,6 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
     ("number", "remedy"),
     [
         (errno.ENOTDIR, "Move the file that"),
-        (errno.EACCES, "as root"),
         (errno.EROFS, "read-write"),
         (errno.ENOSPC, "room"),
         (errno.EIO, "Check this path"),
@@ -163,3 +162,13 @@ def test_the_lock_is_for_one_alone(tmp_path: Path) -> None:
 def test_an_error_names_the_path_and_the_remedy_that_fits(number: int, remedy: str) -> None:
     found = files.explain(OSError(number, "x"), "/p", "written")
     assert found.message == "/p cannot be written: %s." % os.strerror(number) and remedy in found.next_step
+
+
+@pytest.mark.parametrize(("user", "remedy"), [(1000, "Run as root"), (0, "an immutable attribute (lsattr, chattr -i)")])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_root_is_not_told_to_become_root(
+    number: int, user: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file that hardening or another tool has made immutable (chattr +i).
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert remedy in files.explain(OSError(number, "x"), "/etc/docker/daemon.json", "written").next_step

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import lzma
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,16 @@ def test_zstd_is_left_to_modinfo(tmp_path: Path) -> None:
     )
     found = modinfo.read_module(tree.host(), "rebellions", KERNEL)
     assert (found.value.version, found.value.signer, found.value.signed) == ("3.2.2", "DKMS key", True)
+
+
+def test_a_python_without_lzma_leaves_xz_to_modinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One that was built without the headers of xz (pyenv) has no _lzma, which must not end the whole observation.
+    monkeypatch.setitem(sys.modules, "lzma", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "lzma" not in vars(modinfo)
+    tree = Tree(tmp_path).write(BASE + "/updates/dkms/rebellions.ko.xz", lzma.compress(module_file()))
+    tree.program("/usr/sbin/modinfo", "echo 'version:        3.2.2'\n")
+    assert modinfo.read_module(tree.host(), "rebellions", KERNEL).value.version == "3.2.2"
 
 
 def test_zstd_without_commands_is_not_known(tmp_path: Path) -> None:
