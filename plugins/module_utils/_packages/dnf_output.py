@@ -13,7 +13,7 @@ from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."
 EXCLUDED = re.compile(r"filtered out by exclude|matches only excluded packages")
 UNLOCK = "Unhold the package (dnf versionlock list, dnf versionlock delete NAME)."
-UNEXCLUDE = "Remove the package from exclude= or excludepkgs= in %s."
+UNEXCLUDE = "Remove the package from exclude= or excludepkgs=, or add it to includepkgs=, in %s."
 REMEDIES = (
     (
         r"No space left on device|needs [0-9.]+ ?[KMG]i?B more space|At least [0-9.]+ ?[KMG]B more space needed",

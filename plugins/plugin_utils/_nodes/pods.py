@@ -20,9 +20,19 @@ MORE_TIME = f"Give it more time: {OPERANDS}wait_timeout."
 _HOST_PART = f"Run the host part for this node ({INPUT}driver, {INPUT}container_toolkit, {INPUT}validator)."
 HARMLESS = ("ContainerCreating", "PodInitializing")
 _OBJECTS_STEP = "Check the secrets and config maps that the pod names."
+# The runtime could not start the container: it has ended, and there is no log.
+NOT_STARTED = ("StartError", "ContainerCannotRun")
+_STARTS = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", *NOT_STARTED)
+# (what the message of one of these says, next step): the cause is better known than by the reason.
+_CAUSES = (
+    (r"CDI device", "Run `site` with --tags toolkit for this host: the runtime of its node does not know the device."),
+    (r"no space left on device", "Free disk space on this node."),
+    (r"exec format error", "Use an image for the architecture of this node."),
+)
 _NEXT_STEPS = (
     (("CreateContainerConfigError",), _OBJECTS_STEP),
-    (("CrashLoopBackOff", "Error", "RunContainerError", "StartError"), "Read the log of this container on this node."),
+    (NOT_STARTED, "Change what the message names; it is that of the runtime on this node."),
+    (("CrashLoopBackOff", "Error", "RunContainerError"), "Read the log of this container on this node."),
     (("Unschedulable",), "Give the node room, or change the resource requests."),
 )
 # (reasons for which a container waits, what must be in the message) where no time helps.
@@ -87,7 +97,10 @@ def problem_of(
     return {"node": node, "pod": pod, "reason": reason, "detail": detail, "next_step": next_step, "fatal": fatal}
 
 
-def _next_step(reason: str) -> str:
+def _next_step(reason: str, message: str = "") -> str:
+    for words, cure in _CAUSES if reason in _STARTS else ():
+        if re.search(words, message):
+            return cure
     for reasons, step in _NEXT_STEPS:
         if reason in reasons:
             return step
@@ -275,7 +288,7 @@ def _explain_container(
     if waiting and waiting.get("reason") not in HARMLESS:
         reason = waiting.get("reason") or "Waiting"
         message = _essence(ended.get("message") or waiting.get("message"))
-        step = _HOST_PART if name == WAIT_CONTAINER else _next_step(reason)
+        step = _HOST_PART if name == WAIT_CONTAINER else _next_step(reason, message + tail)
         return reason, "container %s: %s%s%s" % (name, reason, ": " + message if message else "", tail), step
     if init and "running" in state:
         if name == WAIT_CONTAINER:
@@ -298,10 +311,11 @@ def _explain_container(
         )
     if state.get("terminated") and state["terminated"].get("exitCode"):
         message = _essence(ended.get("message"))
+        reason = ended["reason"] if ended.get("reason") in NOT_STARTED else "Error"
         return (
-            "Error",
+            reason,
             "container %s ended with code %s%s%s" % (name, ended["exitCode"], ": " + message if message else "", tail),
-            _next_step("Error"),
+            _next_step(reason, message + tail),
         )
     if "running" in state and not init and not container.get("ready"):
         return (

@@ -32,6 +32,12 @@ _STEPS: tuple[tuple[t.Collection[str], str, str], ...] = (
     (("InvalidImageName",), r"", f"Correct the image's name: {_IMAGE}."),
     (PULLS, r"no match for platform|no matching manifest", "Name an image for the architecture of this node."),
     (PULLS, r"invalid reference format", f"Correct the image's name: {_IMAGE}."),
+    (PULLS, r"no space left on device", "Free disk space on this node."),
+    (
+        PULLS,
+        r"toomanyrequests|too many requests|pull rate limit",
+        f"Give {_SECRET} of an account, or a mirror by {INPUT}registry: the registry limits pulls.",
+    ),
     (PULLS, NO_RIGHT_TO_PULL.pattern, f"Check {_SECRET}, and the image's name ({_IMAGE})."),
     (
         PULLS,

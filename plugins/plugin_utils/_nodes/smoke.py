@@ -18,7 +18,7 @@ from .._objects.names import OPERANDS
 from .._objects.parts import NPU_KEY, image_reference, object_name, pull_secrets, texts
 from .._objects.placement import Data
 from .._text.line import line
-from .pods import about, explain_pod, newest_warning, said
+from .pods import NOT_STARTED, about, explain_pod, newest_warning, said
 
 NAME = "smoke"
 SMOKE = OPERANDS + NAME
@@ -156,7 +156,8 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     # Others are in it where an admission webhook adds a sidecar.
     states = {str(one.get("name")): one.get("state") or {} for one in status.get("containerStatuses") or []}
     ended = states.pop(NAME, {}).get("terminated")
-    if ended and not (status.get("phase") == "Failed" and status.get("reason")):
+    started = ended and ended.get("reason") not in NOT_STARTED
+    if started and not (status.get("phase") == "Failed" and status.get("reason")):
         code, reason = ended.get("exitCode"), line(ended.get("reason") or "", 60)
         beside = _beside(states)
         if code == 0 and (beside or status.get("phase") != "Failed"):

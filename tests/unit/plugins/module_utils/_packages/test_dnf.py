@@ -431,7 +431,8 @@ def test_H09_an_exclude_is_named_with_its_file(tmp_path: Path) -> None:
     text = case(H09, "dnf.txt")
     error = Dnf(machine).failure(["dnf"], said(text))
     assert error.next_step.startswith(
-        "Remove the package from exclude= or excludepkgs= in /etc/dnf/dnf.conf, /etc/yum.repos.d."
+        "Remove the package from exclude= or excludepkgs=, or add it to includepkgs=, in /etc/dnf/dnf.conf, "
+        "/etc/yum.repos.d."
     )
     (tmp_path / "etc/dnf/dnf.conf").write_text(case(H09, "dnf.conf"))
     (tmp_path / "etc/yum.repos.d/a.repo").write_text("[a]\nexclude=vim kernel-devel*\n[b]\nexclude=gcc\n")

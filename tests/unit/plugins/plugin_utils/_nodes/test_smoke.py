@@ -183,6 +183,20 @@ def test_what_the_end_of_the_workload_proves(case: str) -> None:
     assert [word for word in words if word not in text] == [] and (" Next: " in text) is not good
 
 
+def test_gpustack_4130_a_container_that_the_runtime_did_not_start_has_no_log_to_read() -> None:
+    # With restartPolicy Never it has ended at once, and only its own message has the cause.
+    said = (
+        "failed to create containerd task: failed to create shim task: OCI runtime create failed: error modifying OCI "
+        "spec: failed to inject CDI devices: unresolvable CDI devices rebellions.ai/npu=0: unknown"
+    )
+    ended = {"exitCode": 128, "reason": "StartError", "message": said}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "smoke", "state": {"terminated": ended}}]}
+    passed, told = smoke_verdict(typed(), "n1", {"pods": [{"metadata": {"name": "p"}, "spec": {}, "status": status}]})
+    assert not passed and "unresolvable CDI devices rebellions.ai/npu=0" in told
+    step = "Run `site` with --tags toolkit for this host: the runtime of its node does not know the device."
+    assert told.endswith("Next: " + step)
+
+
 def test_without_a_record_of_a_pod_there_is_no_success() -> None:
     good, text = smoke_verdict(typed(), "n1", {})
     assert good is False and "got no pod within 300 s" in text

@@ -608,6 +608,32 @@ def test_K31_every_reason_of_a_kubelet_has_its_step(reason: str, words: str) -> 
     assert words in problem["next_step"]
 
 
+@pytest.mark.parametrize(
+    "reason, message, step",
+    [
+        (
+            "CreateContainerError",
+            "failed to generate spec: CDI device injection failed: unresolvable CDI devices rebellions.ai/npu=1",
+            "Run `site` with --tags toolkit",
+        ),
+        (
+            "ErrImagePull",
+            "toomanyrequests: You have reached your pull rate limit",
+            "Give the pull secret (rbln_operands_image_pull_secrets) of",
+        ),
+        ("ErrImagePull", "write /var/lib/containerd/x: no space left on device", "Free disk space on this node."),
+        ("CrashLoopBackOff", "exec /bin/plugin: exec format error", "Use an image for the architecture of this node."),
+        # What a program could not reach is in its log, and is no registry.
+        ("CrashLoopBackOff", "dial tcp 10.96.0.1:443: connection refused", "Read the log of this container"),
+    ],
+)
+def test_the_next_step_is_that_of_the_cause_and_not_of_the_reason_alone(reason: str, message: str, step: str) -> None:
+    waits = {"name": "c", "ready": False, "state": {"waiting": {"reason": reason, "message": message}}}
+    status = {"phase": "Pending", "containerStatuses": [waits]}
+    problem = explain_pod({"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": status}, [])
+    assert problem["next_step"].startswith(step) and message in problem["detail"]
+
+
 def test_K31_a_rejected_pod_that_is_gone_already_is_told_by_its_event() -> None:
     """The controller deletes it at once, and waits before it makes another one."""
     own = event("rbln-device-plugin-zzzzz", "OutOfpods", "Node didn't have enough resource: pods")
