@@ -133,6 +133,15 @@ def main(program: str) -> dict[str, t.Any]:
     seen["pruned"] = [change.act for change in dnf._foreseen(argv)]
     seen["beyond"] = shown(planned(dnf._foreseen(argv), ["kernel-devel"], True))
     seen["not pruned"] = shown(dnf.simulate(Transaction(install=["kernel-devel-5.14.0-400.el9"])))
+    # A repository of others that does not answer.
+    write("/etc/yum.repos.d/dead.repo", "[dead]\nname=dead\nbaseurl=http://127.0.0.1:9/\n")
+    dead = manager_for(host, "rpm", 120)
+    dead.apply(Transaction(remove=["rebellions-kmd"]))
+    dead.apply(Transaction(install=["rebellions-kmd-3.2.2-1"]))
+    seen["dead"] = [installed("rebellions-kmd"), list(dead.warnings), dead.hold(["rebellions-kmd"]), dead.held()]
+    seen["dead own"] = error(dead.refresh, "dead")
+    dead.unhold(["rebellions-kmd"])
+    os.unlink("/etc/yum.repos.d/dead.repo")
     # H15
     seen["eus"] = error(dnf.simulate, Transaction(install=["kernel-devel-5.14.0-999.el9"]))
     write(REPO, "[lab]\nname=lab\nbaseurl=file://%s\nenabled=0\n" % RPMS)

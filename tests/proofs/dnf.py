@@ -54,6 +54,9 @@ def judge(part: Part, seen: dict[str, t.Any]) -> None:
         ("pruned", sorted(seen["pruned"]) == ["install", "remove", "remove"]),
         ("beyond", seen["beyond"] == []),
         ("not pruned", seen["not pruned"] == ["install kernel-devel (5.14.0-400.el9)"]),
+        ("dead", seen["dead"][:1] + seen["dead"][2:] == [["rebellions-kmd-3.2.2-1"], *[["rebellions-kmd"]] * 2]),
+        ("dead told", seen["dead"][1] == ["Left out, as without an answer: the repository dead."]),
+        ("dead own", "dead" in seen["dead own"][0]),
         ("eus", seen["eus"][1].startswith("Enable the repository of this kernel's minor release")),
         # dnf 5 does not say that there is no repository.
         ("none", seen["none"][1].startswith(("Register the host", "Check the name and the version"))),
@@ -61,7 +64,7 @@ def judge(part: Part, seen: dict[str, t.Any]) -> None:
         if right:
             part.good()
         else:
-            part.bad(name, json.dumps(seen[name] if name in seen else seen["repaired"]))
+            part.bad(name, json.dumps(seen.get(name) or seen["dead" if name.startswith("dead") else "repaired"]))
 
 
 def main() -> int:

@@ -55,8 +55,11 @@ INSTALL_ONLY = ("installonlypkg(kernel)", "installonlypkg(kernel-module)", "inst
 PROVIDED = "[%{=NAME}\\t%{PROVIDES}\\n]"
 # dnf 4 calls them all, dnf 5 *. A --disableexcludes exists only in dnf 4.
 NO_EXCLUDES = "--setopt=disable_excludes=all,*"
+# A repository of others that does not answer is left out, as apt does; what only it has is not found then.
+SKIP = "--setopt=*.skip_if_unavailable=True"
 OPTIONS = (
     "-y",
+    SKIP,
     # A kernel or its headers that dnf would remove to keep only some of them is no part of a change of ours.
     "--setopt=installonly_limit=0",
     "--setopt=install_weak_deps=False",
@@ -104,9 +107,16 @@ class Dnf(PackageManager):
         """What a command line would change; NpuError when dnf refuses it."""
         done = self.ask([*argv, "--assumeno"], self.timeout, check=False)
         found = parse_transaction(done.out)
+        self._tell_left_out(done)
         if done.rc != 0 and not (found and re.search(r"Operation aborted", done.out + "\n" + done.err)):
             raise self.failure([*argv, "--assumeno"], done)
         return found
+
+    def _tell_left_out(self, done: Completed) -> None:
+        for match in self.unreached.findall(done.out + "\n" + done.err):
+            told = "Left out, as without an answer: the repository %s." % next(filter(None, match))
+            if told not in self.warnings:
+                self.warnings.append(told)
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
         error = super().failure(argv, done)
@@ -137,6 +147,7 @@ class Dnf(PackageManager):
             self.mark(False, [name for name in held if name in names])
             for argv in self._command_lines(transaction, False):
                 done = self.change(argv)
+                self._tell_left_out(done)
                 said += done.out + "\n" + done.err
                 failed = failed_scripts(said)
                 if failed:
@@ -316,7 +327,7 @@ class Dnf(PackageManager):
     def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
         self.check_names(names)
         if names:
-            self.change(["dnf", "-y", "-q", "versionlock", "add" if hold else "delete", *names], QUERY_SECONDS)
+            self.change(["dnf", "-y", "-q", SKIP, "versionlock", "add" if hold else "delete", *names], QUERY_SECONDS)
         return sorted(names)
 
     def available(self, name: str) -> list[str]:
@@ -324,6 +335,7 @@ class Dnf(PackageManager):
         argv = [
             "dnf",
             "-q",
+            SKIP,
             *self.options,
             NO_EXCLUDES,
             "repoquery",

@@ -241,6 +241,16 @@ DKMS = {
 }
 
 
+def test_a_repository_of_others_that_does_not_answer_holds_nothing_up(tmp_path: Path) -> None:
+    machine, runner = host(tmp_path, [{**DKMS, "out": SKIPPED["out"] + DKMS["out"]}] * 2)
+    manager = Dnf(machine)
+    for _turn in range(2):
+        found = manager.simulate(Transaction(install=["dkms"]))
+        assert found == [Change("install", "dkms", None, "3.0-1.el9")]
+    assert manager.warnings == ["Left out, as without an answer: the repository epel."]
+    assert all("--setopt=*.skip_if_unavailable=True" in call for call in runner.calls)
+
+
 @pytest.mark.parametrize(
     "own, answers, read",
     [(False, [ABSENT, {}, DKMS], ["all"]), (True, [ABSENT, {}, ABSENT, {}, DKMS], ["own", "all"]), (True, [DKMS], [])],
