@@ -14,6 +14,7 @@ import json
 import math
 import re
 import typing as t
+import unicodedata
 
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -49,7 +50,15 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
     Refused is what YAML has changed already, and a secret that is no text is not shown.
     """
     if isinstance(value, str):
-        return value.strip()
+        text = value.strip().lstrip("\ufeff")
+        # A text of several lines is a file, whose own reader knows what may be in it.
+        hidden = next((char for char in text if unicodedata.category(char) == "Cf"), "") if "\n" not in text else ""
+        if hidden and not option.get("no_log"):
+            raise NpuError(
+                "%s holds an invisible character, U+%04X, after %d others." % (name, ord(hidden), text.index(hidden)),
+                "Type the value instead of pasting it.",
+            )
+        return text
     if option.get("no_log"):
         raise NpuError("%s must be text, not %s." % (name, _kind(value)), "Quote the value.")
     if isinstance(value, bool) and "yes" in (option.get("choices") or ()):

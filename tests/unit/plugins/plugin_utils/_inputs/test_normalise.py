@@ -55,6 +55,17 @@ def test_a04_a_word_that_yaml_reads_as_a_boolean_is_no_text() -> None:
         normalise({"x_version": True}, SPEC)
 
 
+@pytest.mark.parametrize("value", ["3.2.2\u200b", "3.\u00ad2.2", "\u202a3.2.2"])
+def test_what_nobody_sees_in_a_pasted_value_is_named(value: str) -> None:
+    with pytest.raises(NpuError, match=r"^x_version holds an invisible character, U\+[0-9A-F]{4}, after [0-9] others"):
+        normalise({"x_version": value}, SPEC)
+
+
+def test_blanks_and_a_byte_order_mark_around_a_value_are_no_part_of_it() -> None:
+    assert normalise({"x_version": "\ufeff3.2.2\u00a0\n"}, SPEC)["x_version"] == "3.2.2"
+    assert normalise({"x_version": "a: \u200b\nb: 1"}, SPEC)["x_version"] == "a: \u200b\nb: 1"
+
+
 def test_a04_a_list_of_versions_takes_no_numbers() -> None:
     spec = {"x_versions": {"type": "list", "elements": "str"}}
     assert normalise({"x_versions": "3.10,3.20"}, spec) == {"x_versions": ["3.10", "3.20"]}
