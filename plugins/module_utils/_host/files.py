@@ -29,7 +29,7 @@ def explain(exc: OSError, path: str, act: str) -> NpuError:
     if exc.errno in (errno.ENOTDIR, errno.EEXIST):
         remedy = "Move the file that is in the place of the directory."
     elif exc.errno in (errno.EACCES, errno.EPERM) and os.geteuid() == 0:
-        remedy = "Remove what protects it from root: an immutable attribute (lsattr, chattr -i), or SELinux."
+        remedy = "Remove what bars root: an immutable attribute (lsattr, chattr -i), SELinux, root_squash of a share."
     elif exc.errno in (errno.EACCES, errno.EPERM):
         remedy = "Run as root (become)."
     elif exc.errno == errno.EROFS:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 import shlex
@@ -32,6 +33,9 @@ ARGUMENT_FILES = (
 RANCHER_CONFIGS = ("/etc/rancher/k3s/config.yaml", "/etc/rancher/rke2/config.yaml")
 NAME_VARIABLES = ("K3S_NODE_NAME", "RKE2_NODE_NAME")
 NAME_FLAGS = ("hostname-override", "node-name")
+CONTAINER_MARKERS = ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")
+# The kernel gives its first namespace of processes this number on every machine.
+FIRST_PIDS = "pid:[4026531836]"
 HYPERVISORS = (
     ("kvm", ("kvm", "qemu", "openstack", "amazon ec2", "google compute engine", "proxmox", "red hat")),
     ("vmware", ("vmware",)),
@@ -205,9 +209,22 @@ def read_identity(host: Host, hostname: str | None) -> tuple[dict[str, t.Any], d
     }, {"machine_id": machine, "system_uuid": uuid}
 
 
+def _is_machine(host: Host) -> bool:
+    """True where process 1 is the machine's own and has our root."""
+    if host.readlink("/proc/1/ns/pid").get("") != FIRST_PIDS:
+        return False
+    try:
+        return os.path.samefile(host.real("/proc/1/root"), host.real("/"))
+    except OSError:
+        return False
+
+
 def read_container(host: Host) -> bool:
-    """True inside a container: its engine's marker files, init's environment or control group."""
-    if host.exists("/.dockerenv") or host.exists("/run/.containerenv") or host.exists("/run/systemd/container"):
+    """True inside a container: its engine's marker files, init's environment or control group.
+
+    A marker on the disk of a machine is left from the image that the disk was made of.
+    """
+    if any(host.exists(path) for path in CONTAINER_MARKERS) and not _is_machine(host):
         return True
     if "container=" in host.read_text("/proc/1/environ", Limit.PROC).get("").replace("\0", "\n"):
         return True

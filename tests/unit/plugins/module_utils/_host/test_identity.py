@@ -266,11 +266,19 @@ def test_system_uuid_only_for_root_is_denied(tmp_path: Path) -> None:
     assert (found["system_uuid"], probes["system_uuid"].state, probes["machine_id"].state) == (None, "denied", "absent")
 
 
+def first(tree: Tree, root: str) -> Tree:
+    """Process 1 is in the kernel's first namespace of processes and has this root."""
+    return tree.link("/proc/1/ns/pid", "pid:[4026531836]").link("/proc/1/root", str(tree.real(root)))
+
+
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
         (lambda tree: tree, False),
         (lambda tree: tree.write("/.dockerenv"), True),
+        # A machine whose disk was made from the image of a container; then a container with the processes of its host.
+        (lambda tree: first(tree.write("/.dockerenv"), "/"), False),
+        (lambda tree: first(tree.write("/.dockerenv").folder("/elsewhere"), "/elsewhere"), True),
         (lambda tree: tree.write("/run/.containerenv"), True),
         (lambda tree: tree.write("/run/systemd/container", "podman"), True),
         (lambda tree: tree.write("/proc/1/environ", "HOME=/\0container=lxc\0"), True),
@@ -282,6 +290,8 @@ def test_system_uuid_only_for_root_is_denied(tmp_path: Path) -> None:
     ids=[
         "host",
         "A05 docker",
+        "left marker",
+        "processes of the host",
         "podman",
         "systemd",
         "environment",
