@@ -112,7 +112,12 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import choose_interpreter
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import ARGUMENTS, install, remove
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
+    ARGUMENTS,
+    install,
+    remove,
+    require_running,
+)
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
 
@@ -150,6 +155,8 @@ def main() -> None:
     try:
         if params["state"] == "present":
             changed = install(host, params["files"], params["interpreter"] or _python(host), module.check_mode)
+            if host.root == "/" and not module.check_mode:
+                require_running(host, params["files"], changed)
         else:
             paths = [entry["path"] for entry in params["files"]]
             if not module.check_mode:

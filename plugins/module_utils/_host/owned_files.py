@@ -13,10 +13,12 @@ import hashlib
 import typing as t
 import zlib
 
+from .._base.model import NpuError
 from .files import remove_empty_directory, remove_file, write_bytes, write_link
 from .host import Host
 
 Entry = t.Mapping[str, t.Any]
+TRY_SECONDS = 60.0
 
 # For AnsibleModule and for the action plugin: the module that installs the host tool.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
@@ -103,6 +105,27 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
             content = b"#!" + interpreter.encode("utf-8") + b"\n" + content.partition(b"\n")[2]
         write_bytes(host, path, content, int(entry["mode"]))
     return changed
+
+
+def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collection[str]) -> None:
+    """Run each program that is among the `changed` paths. NpuError for one that the host does not let run.
+
+    That one is removed, so that the next run tries it again; runtimes would start no container with such a hook.
+    """
+    for entry in entries:
+        path = str(entry["path"])
+        if path not in changed or not int(entry.get("mode", 0)) & 0o111:
+            continue
+        done = host.run([path, "--help"], TRY_SECONDS)
+        if done.ok and done.value.rc == 0:
+            continue
+        said = " ".join(done.value.err.split())[-300:] or "code %d" % done.value.rc if done.ok else done.detail
+        remove_file(host, path)
+        raise NpuError(
+            "This host does not let %s run: %s." % (path, said.rstrip(".")),
+            "Let it run: with fapolicyd name it in /etc/fapolicyd/trust.d and run fapolicyd-cli --update, with SELinux "
+            "read ausearch -m avc. Then run again.",
+        )
 
 
 def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host import owned_files as files
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, VALUE, Completed, Host, Probe
 
 PROGRAM = files.file_entry("/opt/x/tool", b"#!/usr/bin/python3\nbody\n", 0o755)
 OTHER = files.file_entry("/etc/x/tool.json", b"{}\n", 0o644)
@@ -62,3 +62,36 @@ def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(NpuError) as raised:
         files.install(Host(str(tmp_path)), SET, "/opt/python")
     assert "/opt/x/tool" in raised.value.message and os.listdir(tmp_path / "opt/x") == ["tool"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Probe(DENIED, None, "Operation not permitted"), "does not let /opt/x/tool run: Operation not permitted. Next:"),
+        (Probe(VALUE, Completed(126, "", "bad interpreter\n")), "run: bad interpreter. Next: Let it run: with fapolicyd"),
+        (Probe(VALUE, Completed(0, "usage", "")), ""),
+    ],
+)
+def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_not_left(
+    tmp_path: Path, answer: Probe, told: str
+) -> None:
+    # Hosts by a STIG run only programs that are trusted, whatever the mode (RHEL9-STIG 60).
+    asked: list[list[str]] = []
+
+    def run(argv: list[str], timeout: float, env: object = None) -> Probe:
+        asked.append(list(argv))
+        return answer
+
+    host = Host(str(tmp_path), runner=run)
+    changed = files.install(host, SET, "/opt/python")
+    if told:
+        with pytest.raises(NpuError) as caught:
+            files.require_running(host, SET, changed)
+        assert told in str(caught.value)
+    else:
+        files.require_running(host, SET, changed)
+    assert asked == [["/opt/x/tool", "--help"]]
+    # The next run finds it missing, and tries it again.
+    assert files.install(host, SET, "/opt/python") == (["/opt/x/tool"] if told else [])
+    files.require_running(host, SET, [])
+    assert len(asked) == 1
