@@ -438,6 +438,12 @@ def test_a_driver_from_package_files_for_docker_and_podman(bare: Hosts) -> None:
         assert seen[-2:] == LOADER, (engine, seen)
         everything = inside(engine, "all", "--read-only")
         assert {"/dev/rbln0", "/dev/rbln1"} <= set(everything) and everything[-2:] == LOADER, (engine, everything)
+    # A look starts no docker that somebody has stopped, although systemd holds its socket (docker/cli 3780).
+    bare.lab.exec(ENGINES, "systemctl stop docker")
+    assert "STOPPED" in play("discover", where).out
+    states = bare.lab.exec(ENGINES, "systemctl is-active docker.socket docker || :").stdout.split()
+    assert states == ["active", "inactive"], states
+    bare.lab.exec(ENGINES, "systemctl start docker")
     play("remove", where).good([ENGINES])
     assert inside("docker", "0", check=False) == inside("podman", "0", check=False) == []
 
