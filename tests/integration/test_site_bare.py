@@ -381,10 +381,11 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     assert did == [order[0], order[2]], did
     assert "hunted-word" not in run.out + run.err
     play(book, other).unchanged([E])
-    # Values with which the runtime does not start: those of the run before are back, and it runs with them. One start in
-    # a minute is all that systemd allows, so failed ones must not count against the right one (moby 33931).
+    # Values with which the runtime does not start: those of the run before are back, and it runs with them. systemd
+    # allows one start in a minute here: a failed one must not count against the right one (moby 33931).
     folder = "/etc/systemd/system/containerd.service.d/"
-    guard = "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=1\n[Service]\nExecStartPre=/bin/sh -c '! grep ours:4 %szz-rbln-proxy.env'\n" % folder
+    once = "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=1\n"
+    guard = once + "[Service]\nExecStartPre=/bin/sh -c '! grep ours:4 %szz-rbln-proxy.env'\n" % folder
     bare.lab.exec(E, 'printf "%s" >%sguard.conf' % (guard.replace("\n", "\\n"), folder))
     bad = bare.inventory(E, **{**given, "rbln_https_proxy": "http://u:hunted-word@ours:4"})
     run = play(book, bad)

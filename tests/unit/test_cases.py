@@ -210,7 +210,9 @@ def test_I04_local_reboot_only_one_task_reboots_and_never_over_a_local_connectio
 
 def test_ansible_51190_molly_guard_does_not_hold_up_the_reboot() -> None:
     """It asks for the host's name where the command usually is, and has moved the real one."""
-    (reboot,) = [task for task in tasks(ROOT / "roles/rbln_driver/tasks/reboot.yml") if "ansible.builtin.reboot" in task]
+    (reboot,) = [
+        task for task in tasks(ROOT / "roles/rbln_driver/tasks/reboot.yml") if "ansible.builtin.reboot" in task
+    ]
     paths = reboot["ansible.builtin.reboot"]["search_paths"]
     usual = ["/sbin", "/usr/sbin", "/usr/local/sbin"]
     assert sorted(paths[:2]) == ["/lib/molly-guard", "/usr/lib/molly-guard"] and paths[2:] == usual

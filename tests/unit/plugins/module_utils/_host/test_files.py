@@ -166,9 +166,7 @@ def test_an_error_names_the_path_and_the_remedy_that_fits(number: int, remedy: s
 
 @pytest.mark.parametrize(("user", "remedy"), [(1000, "Run as root"), (0, "an immutable attribute (lsattr, chattr -i)")])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
-def test_root_is_not_told_to_become_root(
-    number: int, user: int, remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_is_not_told_to_become_root(number: int, user: int, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A file that hardening or another tool has made immutable (chattr +i).
     monkeypatch.setattr(os, "geteuid", lambda: user)
     assert remedy in files.explain(OSError(number, "x"), "/etc/docker/daemon.json", "written").next_step

@@ -67,8 +67,14 @@ def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (Probe(DENIED, None, "Operation not permitted"), "does not let /opt/x/tool run: Operation not permitted. Next:"),
-        (Probe(VALUE, Completed(126, "", "bad interpreter\n")), "run: bad interpreter. Next: Let it run: with fapolicyd"),
+        (
+            Probe(DENIED, None, "Operation not permitted"),
+            "does not let /opt/x/tool run: Operation not permitted. Next:",
+        ),
+        (
+            Probe(VALUE, Completed(126, "", "bad interpreter\n")),
+            "run: bad interpreter. Next: Let it run: with fapolicyd",
+        ),
         (Probe(VALUE, Completed(0, "usage", "")), ""),
     ],
 )
