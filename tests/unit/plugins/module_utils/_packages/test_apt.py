@@ -656,7 +656,8 @@ def test_a_journal_of_dpkg_itself_is_unfinished_work(tmp_path: Path) -> None:
         ),
         (
             "W: OpenPGP signature verification failed: https://a.example x InRelease: Sub-process /usr/bin/sqv "
-            "returned an error code (1), error message is: Missing key 871920D1991BC93C, which is needed to verify signature.\n"
+            "returned an error code (1), error message is: Missing key 871920D1991BC93C, which is needed to verify "
+            "signature.\n"
             "W: Failed to fetch https://a.example/x/InRelease\n",
             "Install the key of the repository",
         ),
