@@ -156,8 +156,10 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     # Others are in it where an admission webhook adds a sidecar.
     states = {str(one.get("name")): one.get("state") or {} for one in status.get("containerStatuses") or []}
     ended = states.pop(NAME, {}).get("terminated")
-    started = ended and ended.get("reason") not in NOT_STARTED
-    if started and not (status.get("phase") == "Failed" and status.get("reason")):
+    if ended and ended.get("reason") in NOT_STARTED:
+        # Only the runtime's own message has the cause; there is no log.
+        ended = None
+    if ended and not (status.get("phase") == "Failed" and status.get("reason")):
         code, reason = ended.get("exitCode"), line(ended.get("reason") or "", 60)
         beside = _beside(states)
         if code == 0 and (beside or status.get("phase") != "Failed"):
