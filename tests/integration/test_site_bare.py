@@ -396,9 +396,7 @@ def test_proxies_of_a_runtime_and_a_file_of_another_program_G02_H06(bare: Hosts,
     # One of the errors of every day: where the whole site runs, it is said once, at the end.
     whole = play("site", bad, env=TERMINAL)
     assert whole.code == 2
-    one_message(
-        whole, E, "Container toolkit: containerd did not start with the new", "journalctl -u containerd"
-    )
+    one_message(whole, E, "Container toolkit: containerd did not start with the new", "journalctl -u containerd")
     bare.lab.exec(E, "rm %sguard.conf; systemctl daemon-reload" % folder)
     play(book, bare.inventory(E, **third)).unchanged([E])
 
