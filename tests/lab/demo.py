@@ -51,7 +51,7 @@ spec:
 """
 LOG = LOGS / "demo.log"
 # What each act takes with everything in the cache; beside it, what it may have to build.
-HOSTS_SECONDS, VM_SECONDS = 150, 300
+HOSTS_SECONDS, VM_SECONDS = 130, 200
 BUILDS = ("kube", "containerd", "npu-device-plugin", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator")
 VM_BUILDS = ("vm-root", "vm-disk", "vm-virgin")
 

@@ -269,18 +269,20 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_one_line_tells_of_everything_that_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
-    signs = Signs(first=0.1, beat=0.2, pause=0.01)
-    with signs.ticking("short"), signs.ticking("building pause", 0.05):
-        pass
-    assert capsys.readouterr().err == ""
+def test_one_line_tells_of_everything_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    with Signs(first=60, pause=0.01).ticking("building pause", 5):
+        time.sleep(0.05)
+    assert said.getvalue() == ""
+    signs, end = Signs(first=0.1, beat=0.2, pause=0.01), time.monotonic() + 20
     with signs.ticking("building kube", 240), signs.ticking("first run", now=lambda: "Install"):
-        time.sleep(0.5)
-    said, told = capsys.readouterr()
-    lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in told.splitlines()]
-    assert said == "" and 3 <= len(lines) <= 4, told
-    assert lines[0] == "building kube, about 240 s"
-    assert set(lines[1:]) == {"first run: 0 s, Install; building kube: 0 s of about 240 s"}
+        while said.getvalue().count("\n") < 3 and time.monotonic() < end:
+            time.sleep(0.02)
+    head, *lines = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in said.getvalue().splitlines()]
+    assert head == "building kube, about 240 s" and len(lines) >= 2
+    told = r"first run: \d+ s, Install; building kube: \d+ s of about 240 s"
+    assert all(re.fullmatch(told, line) for line in lines), lines
 
 
 def test_signs_are_written_over_on_a_terminal_and_lines_are_whole(
@@ -291,12 +293,14 @@ def test_signs_are_written_over_on_a_terminal_and_lines_are_whole(
     monkeypatch.setenv("COLUMNS", "20")
     signs = Signs(pause=0.01)
     with signs.ticking("building kube", 240):
-        time.sleep(0.1)
+        while "building" not in screen.getvalue():
+            time.sleep(0.01)
         signs.tell("told")
     text = screen.getvalue()
     assert capsys.readouterr().out == "told\n"
     assert "\n" not in text and text.endswith("\r\033[K")
-    assert set(text.split("\r\033[K")) == {"", "building kube: 0 s "}
+    assert {word[:15] for word in text.split("\r\033[K")} == {"", "building kube: "}
+    assert max(map(len, text.split("\r\033[K"))) <= 19
 
 
 def test_the_demo_builds_nothing_that_only_tests_use() -> None:
@@ -318,7 +322,7 @@ def test_the_estimate_tells_each_act_and_what_is_built(monkeypatch: pytest.Monke
     monkeypatch.setattr(demo, "unbuilt", lambda names: {"vm-root": 60} if "vm-root" in names else {})
     hosts = "about 6 minutes until pods see the NPUs of the hosts"
     assert demo.estimate(False) == hosts + ", on two idle cores; to build: kube 240 s"
-    more = ", about 6 more for the virtual machine, on two idle cores; to build: kube 240 s, vm-root 60 s"
+    more = ", about 4 more for the virtual machine, on two idle cores; to build: kube 240 s, vm-root 60 s"
     assert demo.estimate(True) == hosts + more
     monkeypatch.setattr(demo, "is_built", lambda name: True)
     assert demo.estimate(False).endswith("nothing to build")
@@ -369,7 +373,7 @@ def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = tmp_path / "ansible-playbook"
-    script = "import time; print('TASK [rbln_driver : Install] ***', flush=True); time.sleep(0.3); print('PLAY RECAP')"
+    script = "import time; print('TASK [rbln_driver : Install] ***', flush=True); time.sleep(0.5); print('PLAY RECAP')"
     program.write_text('#!/bin/sh\nexec %s -c "%s"\n' % (sys.executable, script))
     program.chmod(0o755)
     monkeypatch.setattr(demo, "LOG", tmp_path / "log" / "demo.log")
@@ -380,7 +384,8 @@ def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     assert code == 0 and output == "TASK [rbln_driver : Install] ***\nPLAY RECAP\n"
     assert (tmp_path / "log" / "demo.log").read_text().endswith(output)
     told = [line[9:] for line in capsys.readouterr().err.splitlines()]
-    assert told and set(told) == {"first run: 0 s, Install"}, told
+    assert told and all(re.fullmatch(r"first run: \d+ s, (starting|Install)", line) for line in told), told
+    assert told[-1].endswith("Install"), told
 
 
 def test_packages_that_could_not_be_removed_are_removed_by_the_next_demo_down(
