@@ -138,7 +138,9 @@ def one_file(part: Part) -> None:
     with tempfile.TemporaryDirectory(prefix="npu-molecule-") as folder:
         path = "%s/venv/bin:%s" % (folder, os.environ["PATH"])
         home = {"HOME": folder, "PATH": path, "PIP_CACHE_DIR": str(CACHE / "pip"), "XDG_CACHE_HOME": str(CACHE.parent)}
-        env = {**{key: text for key, text in os.environ.items() if not key.startswith(FOREIGN)}, **home}
+        # Else molecule breaks the lines of Ansible and draws a frame around them.
+        plain = {"PY_COLORS": "0", "ANSIBLE_FORCE_COLOR": "0"}
+        env = {**{key: text for key, text in os.environ.items() if not key.startswith(FOREIGN)}, **home, **plain}
 
         def run(*argv: str) -> str:
             done = subprocess.run(
