@@ -53,6 +53,8 @@ LOG = LOGS / "demo.log"
 # What each act takes with everything in the cache; beside it, what it may have to build.
 HOSTS_SECONDS, VM_SECONDS = 130, 200
 BUILDS = ("kube", "containerd", "npu-device-plugin", "rootfs-bookworm", "rootfs-trixie", "rootfs-validator")
+# `npu-a: driver none -> 3.2.2, install (3 s)`, and no result of a task.
+_PROGRESS = re.compile(r"(?!(?:ok|changed|included|skipping|fatal|failed): )[a-z0-9.-]+: \S")
 VM_BUILDS = ("vm-root", "vm-disk", "vm-virgin")
 
 
@@ -110,6 +112,16 @@ def _install(names: t.Sequence[str], planned: t.Sequence[_apt.Act]) -> None:
         put_json(INSTALLED, sorted({*read_json(INSTALLED, []), *added}))
 
 
+def doing(lines: t.Sequence[str]) -> str:
+    """What a playbook does now, by its output: the progress that it told last, or its last task."""
+    for line in reversed(lines[-200:]):
+        if line.startswith("TASK ["):
+            return line.partition("]")[0][len("TASK [") :].rpartition(" : ")[2]
+        if _PROGRESS.match(line):
+            return line.partition(". Next: ")[0].strip()[:100]
+    return "starting"
+
+
 def playbook(
     name: str, *more: str, what: str, machine: str = "", callback: str = "", timeout: float = 1800
 ) -> tuple[int, str]:
@@ -119,7 +131,6 @@ def playbook(
     """
     env = environment(
         NPU_LAB=str(STATE),
-        ANSIBLE_DISPLAY_SKIPPED_HOSTS="false",
         # An emulated machine on busy cores is slow to answer.
         ANSIBLE_TIMEOUT="60",
         ANSIBLE_SSH_RETRIES="5",
@@ -130,12 +141,8 @@ def playbook(
     argv += ["playbooks/%s.yml" % name, *more]
     lines: list[str] = []
 
-    def now() -> str:
-        tasks = [line for line in lines[-200:] if line.startswith("TASK [")]
-        return tasks[-1].partition("]")[0][len("TASK [") :].rpartition(" : ")[2] if tasks else "starting"
-
     LOG.parent.mkdir(parents=True, exist_ok=True)
-    with LOG.open("a", encoding="utf-8") as log, ticking(what, now=None if callback else now):
+    with LOG.open("a", encoding="utf-8") as log, ticking(what, now=None if callback else lambda: doing(lines)):
         log.write("\n$ %s\n" % " ".join(argv))
         log.flush()
         process = subprocess.Popen(

@@ -369,6 +369,17 @@ def test_a_demo_that_is_stopped_says_how_to_go_on(
     assert capsys.readouterr().err == "\nstopped. Next: make demo to go on, or make demo-down to take everything back\n"
 
 
+def test_a_sign_of_life_has_the_progress_that_a_task_tells() -> None:
+    task = "TASK [rebellions.npu.rbln_driver : Change | Get ready] ***\n"
+    progress = "npu-a: driver none -> 3.2.2 (3 s)\n"
+    assert demo.doing([]) == demo.doing(["PLAY [Hosts]\n", "\n"]) == "starting"
+    results = ["ok: [npu-a]\n", "included: change.yml for npu-a\n", "skipping: [npu-b]\n", "fatal: [npu-b]: FAILED!\n"]
+    assert demo.doing([progress, task, *results]) == "Change | Get ready"
+    assert demo.doing([task, progress, *results]) == "npu-a: driver none -> 3.2.2 (3 s)"
+    wait = "validator: 0 of 1 nodes ready, 10 of 300 s: pod x: not ready. Next: Look at it.\n"
+    assert demo.doing([task, wait]) == "validator: 0 of 1 nodes ready, 10 of 300 s: pod x: not ready"
+
+
 def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
