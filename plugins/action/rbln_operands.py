@@ -49,7 +49,9 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import PASSTHROUGH, Context
 
 Result = dict[str, t.Any]
+# Once a run: ansible loads its plugins before it starts a process for each host and task.
 role_inputs((ROLE,))
+role_inputs()
 known()
 # What the role registers of each host, of the choice who acts, and of the work of who acts.
 MEMBER, CLUSTERS, APPLIED = ("__%s_%s" % (ROLE, name) for name in ("member", "clusters", "applied"))

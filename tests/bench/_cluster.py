@@ -27,7 +27,7 @@ from ._hosts import FOLDER
 POOLS = 30
 OBJECTS = 60
 # Requests of an unchanged pass; CPU by kubectl's; CPU of the render by that of PyYAML's own reader for its file.
-REQUESTS_LIMIT, RATIO_LIMIT, RENDER_LIMIT = 13, 2.5, 1.0
+REQUESTS_LIMIT, RATIO_LIMIT, RENDER_LIMIT = 13, 2.5, 1.5
 # The limit is an aim; an unchanged pass that costs this much has a fault.
 RATIO_GATE = 3.2
 # What else the machine does adds to CPU seconds and never takes from them: the least of a few rounds is the work
@@ -109,8 +109,10 @@ def play(variables: t.Mapping[str, t.Any], empty: bool = False) -> dict[str, flo
     ]
     if empty:
         tasks = [{"name": "Nothing", "ansible.builtin.debug": {"msg": ""}}]
+    # A template with a filter, as in site.yml: the main process loads the filters, not each of its forks.
+    hosts = "{{ npu_group | default('npu_nodes') }}"
     (FOLDER / "cluster-play.json").write_text(
-        json.dumps([{"name": "Cluster", "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks}])
+        json.dumps([{"name": "Cluster", "hosts": hosts, "gather_facts": False, "tasks": tasks}])
     )
     argv = ["ansible-playbook", "-i", FOLDER / "cluster.json", FOLDER / "cluster-play.json"]
     return spend(
