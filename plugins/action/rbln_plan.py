@@ -140,7 +140,7 @@ class ActionModule(Answering):
         if planned["stops"] and args["fail_on_stops"]:
             # A callback prints all of a failed result: the message is to be seen.
             for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files",
-                        "acts", "disruption", "roles", "schema", "stale_units"):  # fmt: skip
+                        "acts", "disruption", "roles", "schema", "stale_units", "unrepaired"):  # fmt: skip
                 result.pop(key, None)
             told = [stop.to_dict() for stop, (_one, first) in zip(stops, here) if first == host]
             result["stops"] = [*told, *planned["stops"][len(stops) :]]

@@ -24,15 +24,14 @@ def seen_or_foretold(dry_run: bool, facts: dict[str, t.Any], variables: Data) ->
     kind = ours("").rstrip("_")
     if not dry_run or not isinstance(plan, dict) or not facts.get(kind):
         return facts, proof
-    after, coming = foretold(plan, facts[kind], facts.get(f"{kind}_observed") or {})
+    after, coming = foretold(plan, facts[kind])
     return {**facts, kind: after}, proof or coming or None
 
 
-def foretold(plan: Data, facts: Data, observed: Data) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     """(facts of the NPUs, proof) after the plan; both as they are where the plan has no step.
 
-    The proof is empty where none will be made, or where the checks that decide it do not hold and no step repairs
-    them. A version that only the source of the driver knows is not foretold: its labels are left out.
+    The proof is empty where none will be made, or where no step repairs a check that keeps it from passing. A version that only the source of the driver knows is not foretold: its labels are left out.
     """
     steps = {step["id"]: step for step in plan.get("steps") or ()}
     after = dict(facts)
@@ -47,8 +46,7 @@ def foretold(plan: Data, facts: Data, observed: Data) -> tuple[dict[str, t.Any],
     if REBOOT_STEP in steps:
         kernel = facts.get("kernel") or {}
         after["kernel"] = {**kernel, "running": kernel.get("next_boot") or kernel.get("running")}
-    proven = MARKERS_STEP in steps and (len(steps) > 1 or bool(observed.get("passed")))
-    return after, {"passed": True} if proven else {}
+    return after, {"passed": True} if MARKERS_STEP in steps and not plan.get("unrepaired") else {}
 
 
 def _driver(plan: Data, facts: Data, step: Data) -> dict[str, t.Any]:

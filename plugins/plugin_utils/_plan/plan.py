@@ -18,8 +18,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .driver import plan_driver
 from .guard import AFTER_DRIVER, BEFORE_DRIVER, ON_IMAGE
+from .repairs import unrepaired
 from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Data, Draft, ours
 from .toolkit import plan_toolkit
+from .words import CHANGING, MARKERS_STEP
 
 SCHEMA = 1
 
@@ -34,17 +36,22 @@ class PlanData(t.TypedDict):
     roles: list[str]
     acts: dict[str, list[str]]
     stale_units: list[str]
+    unrepaired: list[str]
     disruption: str
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in order, problems that stop the host, problems that only warn."""
+    """Steps in order, problems that stop the host, problems that only warn.
+
+    `unrepaired` are the checks for which the proof at the end will fail.
+    """
 
     steps: list[Step] = field(default_factory=list)
     stops: list[Problem] = field(default_factory=list)
     cautions: list[Problem] = field(default_factory=list)
     stale_units: list[str] = field(default_factory=list)
+    unrepaired: list[str] = field(default_factory=list)
 
     def to_dict(self) -> PlanData:
         acts: dict[str, list[str]] = {role: [] for role in ROLE_ORDER}
@@ -62,6 +69,7 @@ class Plan:
             "roles": [role for role in ROLE_ORDER if acts[role]],
             "acts": acts,
             "stale_units": self.stale_units,
+            "unrepaired": self.unrepaired,
             "disruption": DISRUPTIONS[worst],
         }
 
@@ -89,34 +97,43 @@ def _preflight(draft: Draft, case: Case) -> bool:
     return True
 
 
-def _unpassed(observed: Data) -> str:
+def _unpassed(observed: Data, names: t.Container[str] | None = None) -> str:
     """Which checks keep the ready files away: those that do not hold, and those that could not be judged."""
-    failed, unknown = ", ".join(observed.get("failed") or ()), ", ".join(observed.get("unknown") or ())
+    failed, unknown = (
+        ", ".join(name for name in observed.get(key) or () if names is None or name in names)
+        for key in ("failed", "unknown")
+    )
     parts = [f"These checks do not hold: {failed}."] if failed else []
     parts += [f"These checks could not be judged: {unknown}."] if unknown else []
     return " ".join(parts) or "A check has not passed."
 
 
-def _validator(draft: Draft, case: Case) -> None:
+def _validator(draft: Draft, case: Case) -> list[str]:
+    """Plan the proof; the checks for which it will fail."""
     if not case.needs_driver or case.driver_to_come:
-        return
+        return []
     markers, passed = case.observed["markers"], case.observed["passed"]
+    if not draft.steps and markers["current"] and passed:
+        return []
+    ids = [step.id for step in draft.steps]
+    # What is stopped lacks steps, and comes to no proof.
+    lost = [] if draft.stops else unrepaired(case.observed, [*ids, MARKERS_STEP])
     if draft.steps:
-        reason = "The host changes in this run."
+        reason = f"{_unpassed(case.observed, lost)} No step repairs that." if lost else CHANGING
     elif not passed:
         reason = _unpassed(case.observed)
     else:
         reason = "The ready files do not fit what was observed."
-    if draft.steps or not markers["current"] or not passed:
-        draft.step(
-            id="validator.markers",
-            role=VALIDATOR_ROLE,
-            component="ready files",
-            now=markers["present"],
-            wanted="written when every blocking check passes",
-            reason=reason,
-            after=draft.steps[-1].id if draft.steps else "",
-        )
+    draft.step(
+        id=MARKERS_STEP,
+        role=VALIDATOR_ROLE,
+        component="ready files",
+        now=markers["present"],
+        wanted="not written, the proof will fail" if lost else "written when every blocking check passes",
+        reason=reason,
+        after=ids[-1] if ids else "",
+    )
+    return lost
 
 
 def plan(case: Case, group_names: t.Sequence[str] = ()) -> Plan:
@@ -140,5 +157,5 @@ def plan(case: Case, group_names: t.Sequence[str] = ()) -> Plan:
     for part in () if case.confined else ON_IMAGE if case.image else AFTER_DRIVER:
         part(draft, case)
     plan_toolkit(draft, case, pending)
-    _validator(draft, case)
-    return Plan(draft.steps, draft.stops, draft.cautions, draft.stale_units)
+    lost = _validator(draft, case)
+    return Plan(draft.steps, draft.stops, draft.cautions, draft.stale_units, lost)

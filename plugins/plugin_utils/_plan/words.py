@@ -17,6 +17,8 @@ from .toolkit import ONE_UNIT
 
 Data = t.Mapping[str, t.Any]
 CDI_STEP, MARKERS_STEP = "toolkit.cdi", "validator.markers"
+# The reason of a proof that needs none beside the other steps.
+CHANGING = "The host changes in this run."
 # What an empty present state is, by step.
 NOTHING = {
     RELOAD_STEP: "not loaded",
@@ -95,10 +97,12 @@ def change(step: Data) -> str:
 
 def why(step: Data, alone: bool) -> str:
     """The reason, where the two states do not tell it. `alone`: the plan has no other step."""
+    if step["id"] == MARKERS_STEP:
+        return str(step["reason"]) if alone or step["reason"] != CHANGING else ""
     now, wanted = _value(step["now"], ""), _value(step["wanted"], "none")
     untold = step["id"] in UNTOLD or now == wanted or "unknown" in now
     repaired = step["id"] == CDI_STEP and not step["after"] and step["reason"] != f"The spec is {now}."
-    return str(step["reason"]) if untold or repaired or (alone and step["id"] == MARKERS_STEP) else ""
+    return str(step["reason"]) if untold or repaired else ""
 
 
 def disruption(step: Data, reboot: str = "never") -> str:

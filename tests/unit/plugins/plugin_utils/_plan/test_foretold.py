@@ -41,7 +41,7 @@ def gates(found: Data, proof: Data | None, observed: Data | None = None) -> dict
 
 
 def test_an_installation_foretells_labels_gates_and_npus() -> None:
-    after, proof = foretold(plan("driver.install", "toolkit.cdi", "validator.markers"), BARE, {"passed": False})
+    after, proof = foretold(plan("driver.install", "toolkit.cdi", "validator.markers"), BARE)
     assert after["counts"]["usable"] == 1 and after["driver"]["version_loaded"] == "3.2.2"
     assert [npu["state"] for npu in after["npus"]] == ["ok", "passthrough"]
     told = gates(after, proof)
@@ -53,42 +53,45 @@ def test_an_installation_foretells_labels_gates_and_npus() -> None:
 
 
 def test_an_upgrade_foretells_the_wanted_version() -> None:
-    after, _proof = foretold(plan("driver.install", wanted={**WANTED, "rbln_driver_version": "3.4.0"}), RIGHT, {})
+    after, _proof = foretold(plan("driver.install", wanted={**WANTED, "rbln_driver_version": "3.4.0"}), RIGHT)
     assert after["driver"]["version_loaded"] == "3.4.0" and after["counts"]["usable"] == 1
 
 
 def test_a_version_that_only_the_source_knows_is_left_out() -> None:
-    after, proof = foretold(plan("driver.install", "validator.markers", wanted={"rbln_driver_version": ""}), BARE, {})
+    after, proof = foretold(plan("driver.install", "validator.markers", wanted={"rbln_driver_version": ""}), BARE)
     assert "rebellions.ai/driver-version.full" not in gates(after, proof)
 
 
 def test_a_load_foretells_what_is_on_disk() -> None:
     seen = {**BARE, "driver": {**BARE["driver"], "version_on_disk": "3.0.1", "installed_via": "package"}}
-    after, _proof = foretold(plan("driver.reload"), seen, {})
+    after, _proof = foretold(plan("driver.reload"), seen)
     assert (after["driver"]["version_loaded"], after["driver"]["installed_via"]) == ("3.0.1", "package")
 
 
 def test_a_planned_reboot_foretells_the_kernel() -> None:
-    assert foretold(plan("driver.install", "driver.reboot"), BARE, {})[0]["kernel"]["running"] == "6.8"
-    assert foretold(plan("driver.install"), BARE, {})[0]["kernel"]["running"] == "6.1"
+    assert foretold(plan("driver.install", "driver.reboot"), BARE)[0]["kernel"]["running"] == "6.8"
+    assert foretold(plan("driver.install"), BARE)[0]["kernel"]["running"] == "6.1"
 
 
 @pytest.mark.parametrize(
-    ("ids", "passed", "proven"),
+    ("ids", "unrepaired", "proven"),
     [
-        ((), True, False),
-        (("toolkit.runtime.containerd", "validator.markers"), False, True),
-        (("validator.markers",), True, True),
-        # No step repairs the check that does not hold: the real run fails this host.
-        (("validator.markers",), False, False),
-        (("toolkit.host_tool",), True, False),
+        ((), [], False),
+        (("toolkit.runtime.containerd", "validator.markers"), [], True),
+        (("validator.markers",), [], True),
+        # No step repairs the check that does not hold: the real run fails this host, whatever else it does.
+        (("validator.markers",), ["device_status"], False),
+        (("toolkit.runtime.containerd", "validator.markers"), ["device_status"], False),
+        (("toolkit.host_tool",), [], False),
     ],
 )
-def test_a_proof_is_foretold_where_the_run_will_make_one(ids: tuple[str, ...], passed: bool, proven: bool) -> None:
-    after, proof = foretold(plan(*ids), RIGHT, {"passed": passed})
+def test_a_proof_is_foretold_where_the_run_will_make_one(
+    ids: tuple[str, ...], unrepaired: list[str], proven: bool
+) -> None:
+    after, proof = foretold(plan(*ids, unrepaired=unrepaired), RIGHT)
     assert (proof == {"passed": True}) is proven and after == RIGHT
 
 
 def test_a_stopped_host_stays_as_it_is() -> None:
-    after, proof = foretold(plan("driver.install", "validator.markers", stops=[{"code": "disk_full"}]), BARE, {})
+    after, proof = foretold(plan("driver.install", "validator.markers", stops=[{"code": "disk_full"}]), BARE)
     assert (after, proof) == (BARE, {})

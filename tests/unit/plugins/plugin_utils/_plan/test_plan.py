@@ -8,7 +8,10 @@ import functools
 import typing as t
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import NAMES
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan import repairs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.words import change, why
 from ansible_collections.rebellions.npu.tests.unit.fixtures.checked import checked
 from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import (
     NO_DRIVER,
@@ -480,6 +483,51 @@ def test_w02_a_host_whose_checks_fail_is_proven_again_although_no_file_would_cha
     assert draw({}, o=looked)["steps"][0]["reason"] == (
         "These checks do not hold: a. These checks could not be judged: b."
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost"),
+    [
+        # The driver stays, so nothing changes what a broken device says.
+        ({"failed": ["device_status"]}, ["device_status"]),
+        ({"failed": ["device_status", "runtime_cdi_on"]}, ["device_status"]),
+        ({"unknown": ["tool_answers"]}, ["tool_answers"]),
+        ({"failed": ["runtime_cdi_on"], "unknown": ["runtime_sees_spec"]}, []),
+        ({"failed": ["cdi_no_conflict"]}, ["cdi_no_conflict"]),
+        ({"failed": ["runtime_known"]}, ["runtime_known"]),
+        ({"failed": ["cdi_spec_current"]}, ["cdi_spec_current"]),
+        # The proof itself writes that file.
+        ({"failed": ["driver_ready_readable"]}, []),
+    ],
+)
+def test_a_proof_that_no_step_can_help_is_foretold_beside_other_steps(seen: dict[str, t.Any], lost: list[str]) -> None:
+    found = draw(
+        {"rbln_container_toolkit_runtime_restart": "if_required"},
+        r=runtimes(runtime(changes=[CHANGE], cdi={"state": "off"})),
+        o=observed(passed=False, **seen),
+    )
+    assert ids(found) == ["toolkit.runtime.containerd", "validator.markers"]
+    assert found["unrepaired"] == lost
+    told = change(found["steps"][1]) + " " + why(found["steps"][1], alone=False)
+    assert ("the proof will fail" in told and all(name in told for name in lost)) is bool(lost)
+    assert "runtime_cdi_on" not in told
+
+
+def test_a_change_of_the_driver_may_repair_a_device_and_not_its_slot() -> None:
+    inputs = {"rbln_driver_version": "3.3.0", "rbln_driver_replace": True}
+    looked = observed(passed=False, failed=["npus_reachable", "device_status", "library_is_driver"])
+    found = draw({"rbln_driver_source": "runfile", **inputs}, o=looked)
+    assert "driver.install" in ids(found) and found["unrepaired"] == ["npus_reachable"]
+
+
+def test_a_host_that_is_stopped_comes_to_no_proof() -> None:
+    raw = {"rbln_driver_source": "runfile", "rbln_driver_version": "3.2.1"}
+    found = draw(raw, o=observed(passed=False, failed=["driver_is_wanted"]))
+    assert (codes(found), found["unrepaired"]) == (["driver_replace_not_allowed"], [])
+
+
+def test_what_repairs_a_check_is_known_for_checks_alone() -> None:
+    assert set(repairs._ONLY) <= set(NAMES)
 
 
 def test_a_host_without_npus_that_is_let_pass_is_left_alone() -> None:
