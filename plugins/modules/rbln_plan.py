@@ -180,6 +180,11 @@ stale_units:
   type: list
   elements: str
   returned: success
+unrepaired:
+  description: Blocking checks that have not passed and that no step repairs. The proof of the host will fail for them.
+  type: list
+  elements: str
+  returned: success
 wanted:
   description: All inputs of the roles, with their types.
   type: dict

@@ -266,12 +266,11 @@ class Rollback:
             default=None,
         )
 
-    def remember(self, objects: t.Sequence[Data], waited: Waited) -> bool:
-        """Note the template of each DaemonSet that is ready everywhere in this run; whether anything was written."""
+    def remember(self, objects: t.Sequence[Data], waited: Waited) -> None:
+        """Note the template of each DaemonSet that is ready everywhere in this run."""
         if not self._on():
-            return False
+            return
         done = {one["name"] for one in waited["daemonsets"] if one["done"] and one["ready"]}
-        changed = False
         for item, live in self._with_live(objects):
             ready = waited["components"].get(component_of(item), {"state": ""})["state"] == READY
             if live is None or _by_hand(item) or not ready or item["metadata"]["name"] not in done:
@@ -281,8 +280,6 @@ class Rollback:
                 # Other images that were refused stay so.
                 refused = [one for one in _refused(live) if one["images"] != images_of(item)]
                 self._note(item, {GOOD: template, REFUSED: refused or None})
-                changed = True
-        return changed
 
     def _note(self, item: Data, notes: t.Mapping[str, t.Any]) -> None:
         meta = item["metadata"]

@@ -20,7 +20,7 @@ from .._inputs.policy_rules import COMPONENTS
 from .._nodes.nodes import Hosts, label_nodes, labelled_nodes, match_members, nodes_in_use, unlabel_nodes
 from .._nodes.records import Member, Named, NodeRecord, Waited
 from .._nodes.wait import Waiter
-from .._objects.compare import Change, FieldChange
+from .._objects.compare import Change, FieldChange, reduce_both
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities, Context, Object
 from .._objects.names import OPERANDS
@@ -245,7 +245,16 @@ class ClusterWork:
             if action != "unchanged" or name not in done.objects
         )
         done.changed = done.changed or summary["changed"]
-        done.diff += summary["diff"] if self._show else []
+        for one in summary["diff"] if self._show else []:
+            known = next((item for item in done.diff if item["before_header"] == one["before_header"]), None)
+            if known is None:
+                done.diff.append(one)
+                continue
+            both = reduce_both((known["before"], known["after"]), (one["before"], one["after"]))
+            known["before"], known["after"] = both
+            if not any(both):
+                # The second pass has undone the first.
+                done.diff.remove(known)
 
     def _look(self) -> Capabilities:
         capabilities = discover(self._cluster)
@@ -307,8 +316,9 @@ class ClusterWork:
             waited["components"][problem["component"]]["text"] = problem["text"]
         self._waited(done, waited)
         try:
-            done.changed = rollback.remember(objects, waited) or done.changed
-            done.changed = write_status(self._cluster, self._inputs, waited) or done.changed
+            # Like the inventory these only note a run: what they hold is known at its end, so they are no change.
+            rollback.remember(objects, waited)
+            write_status(self._cluster, self._inputs, waited)
         except NpuError as exc:
             waited["problems"].append({"component": "", "node": "", "text": str(exc), "fatal": True})
             waited["ok"] = False

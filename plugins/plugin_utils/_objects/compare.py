@@ -253,6 +253,21 @@ def reduce_diff(before: t.Any, after: t.Any) -> tuple[t.Any, t.Any]:
     return left, right
 
 
+def _then(first: t.Any, left: t.Any, right: t.Any) -> t.Any:
+    """`first` after a change of it from `left` to `right`, all of them reduced."""
+    if not (isinstance(first, dict) and isinstance(left, dict) and isinstance(right, dict)):
+        return right
+    made = {key: value for key, value in first.items() if key not in left or key in right}
+    made.update((key, _then(first.get(key), left.get(key), value)) for key, value in right.items())
+    return made
+
+
+def reduce_both(one: tuple[t.Any, t.Any], other: tuple[t.Any, t.Any]) -> tuple[t.Any, t.Any]:
+    """What differs after two changes of one object, from what differed by each."""
+    (before, between), (since, after) = one, other
+    return reduce_diff(_then(since, between, before), _then(between, since, after))
+
+
 def object_label(item: Data) -> str:
     meta = item["metadata"]
     return "%s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))

@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster im
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.status import write_status
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import judge_host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import reduce_both
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import MANAGER
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.cluster_store import Store
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
@@ -151,6 +152,12 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
     assert result["warnings"] == ["slow"] and result["msg"] == "After 1 s: validator: no. Next: Look."
     assert ("ConfigMap", "rbln-system", "rbln-status") in store.items
     assert work(store, member("n1"), wait=True).present()["changed"] is False
+    # The status of a run that ended otherwise: it is written anew, which check mode could not know before.
+    key = ("ConfigMap", "rbln-system", "rbln-status")
+    store.items[key]["data"]["status.json"] = "{}"
+    for dry_run in (True, False):
+        assert work(store, member("n1"), dry_run=dry_run, wait=True).present()["changed"] is False
+    assert "validator: no." in store.items[key]["data"]["status.json"]
 
 
 EDITED = {
@@ -346,6 +353,25 @@ def test_check_mode_foretells_each_object_and_label_of_a_change(case: str) -> No
         assert {one["after_header"]: one for one in told["diff"]} == {one["after_header"]: one for one in real["diff"]}
     again = getattr(work(store, ready, dry_run=True, **after), act)()
     assert (again["changed"], again["diff"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "both"),
+    [
+        # A trial of an image: the strategy is another one meanwhile.
+        (
+            ({"image": "1", "how": {"type": "RollingUpdate", "max": 1}}, {"image": "2", "how": {"type": "OnDelete"}}),
+            ({"how": {"type": "OnDelete"}}, {"how": {"type": "RollingUpdate", "max": 1}}),
+            ({"image": "1"}, {"image": "2"}),
+        ),
+        (({"image": "1"}, {"image": "2"}), ({"image": "2"}, {"image": "1"}), ({}, {})),
+        (({}, {"made": 1}), ({"made": 1, "a": {"b": 1}}, {"a": {"c": 2}}), ({"a": {"b": 1}}, {"a": {"c": 2}})),
+        (({"gone": 1}, {}), ({}, {"gone": 3}), ({"gone": 1}, {"gone": 3})),
+        (({"a": [1]}, {"a": [2]}), ({"a": [2]}, {"a": [3]}), ({"a": [1]}, {"a": [3]})),
+    ],
+)
+def test_two_passes_over_an_object_are_one_difference(first: Any, second: Any, both: Any) -> None:
+    assert reduce_both(first, second) == both
 
 
 @pytest.mark.parametrize("created", [True, False])

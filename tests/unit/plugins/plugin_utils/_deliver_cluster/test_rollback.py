@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabiliti
 from ansible_collections.rebellions.npu.plugins.plugin_utils._components.render import build
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.apply import apply_objects
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.rollback import Rollback, images_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.wait import Waiter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.compare import GOOD, REFUSED
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.model import Context
@@ -387,6 +388,24 @@ def test_after_one_that_failed_no_other_image_is_tried() -> None:
 def test_check_mode_foretells_the_new_image_and_writes_nothing() -> None:
     kube = installed("bad")
     assert (run(kube, True, **plugin("bad")), kube.writes, kube.made) == ([], [], [])
+
+
+def test_check_mode_shows_a_trial_as_the_one_change_that_it_is() -> None:
+    kube = installed()
+
+    def whole(tag: str, dry_run: bool) -> Any:
+        typed: Any = inputs(rollback=True, wait_timeout=30, wait_delay=1, **plugin(tag))
+        return ClusterWork(kube, typed, [], dry_run).present()  # type: ignore[arg-type]
+
+    whole("v1", False)
+    told, real = whole("v2", True), whole("v2", False)
+    assert kube.images(PLUGIN) == {"v2"} and "failed" not in real
+    assert (told["changed"], told["objects"], told["diff"]) == (True, real["objects"], real["diff"])
+    assert [one["after_header"] for one in real["diff"]] == ["DaemonSet rbln-system/rbln-device-plugin (changed)"]
+    # What is noted as good at the end of a run is no change of it.
+    kube.items[("DaemonSet", "rbln-system", PLUGIN)]["metadata"]["annotations"].pop(GOOD)
+    assert [whole("v2", dry_run)["changed"] for dry_run in (True, False)] == [False, False]
+    assert good(kube).endswith(":v2")
 
 
 def test_without_the_input_nothing_is_noted_or_tried() -> None:
