@@ -199,7 +199,8 @@ attributes:
   check_mode:
     support: full
     details:
-      - Simulates the packages in O(names), and lists who uses the NPUs.
+      - Simulates the packages in O(names) and O(prerequisites), verifies O(bundle), and lists who uses the NPUs. Fails
+        where the change would be refused. What files and an installer bring is not known.
   diff_mode:
     support: full
     details:
@@ -359,6 +360,7 @@ def main() -> None:
     os.environ.update(proxies(params))
     host, result, error = Host(), ChangeResult(), ""
     before: dict[str, str] = {}
+    foreseen: dict[str, str] | None = None
     try:
         request = Request.read(params)
         _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)
@@ -372,6 +374,7 @@ def main() -> None:
         result = change.result
         if module.check_mode:
             change.foresee()
+            foreseen = change.foreseen(before)
         else:
             change.run()
     except NpuError as exc:
@@ -381,7 +384,7 @@ def main() -> None:
         module.warn(text)
     if told.pop("failed"):
         error = result.error
-    after = before
+    after = before if foreseen is None else foreseen
     if result.changed and not module.check_mode:
         try:
             after = vendor_packages(host, PROFILE)

@@ -22,7 +22,7 @@ from .._npu.driver_notes import TAINTED, Record, forgive, read_record, refuse, s
 from .._npu.firmware import told
 from .._npu.users import describe_holders
 from .._packages.base import PackageManager
-from .._packages.changes import Transaction
+from .._packages.changes import Transaction, fits
 from .._packages.lists import Missing
 from .back import WayBack
 from .build import build, module_lack
@@ -32,7 +32,7 @@ from .holds import Holds
 from .journal import FORWARD, Journal, utc
 from .kept import prune
 from .material import Material, require_room_to_write
-from .request import RUNFILE, STOP, DriverValidation, Request, Unfit
+from .request import RUNFILE, STOP, WAIT, DriverValidation, Request, Unfit
 from .result import FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UPGRADED, ChangeResult, Ending
 from .sources import Parts, vendor_packages
 from .units import InUse, Units
@@ -77,20 +77,43 @@ class DriverChange:
         return bool(self.request.install or self.request.reload or self.request.firmware)
 
     def foresee(self) -> ChangeResult:
-        """Predict run(): simulated package changes and the users of the NPUs.
+        """Predict run(): simulated package changes and the users of the NPUs. NpuError where run() would refuse.
 
-        Files that are not on the host yet are left out.
+        Files that are not on the host yet are left out. Whether a wait for users will end is not known.
         """
-        if self.request.install and not self.request.files and self.request.names:
-            try:
+        request = self.request
+        if self.journal.interrupted() is None and (request.install or request.prerequisites):
+            self.parts.refuse_interrupted()
+        if request.install and request.bundle:
+            self.parts.whole_bundle()
+        try:
+            if request.install and not request.files and request.names:
                 self.result.simulated = [vars(change) for change in self.parts.foresee()]
-            except Missing as exc:
-                self.result.warn(
-                    "The changes of the package manager are known only when the source is in place: %s" % exc.message
-                )
-        self.result.in_use = self.units.holders() if self.disturbs else []
+            self.parts.foresee_prerequisites()
+        except Missing as exc:
+            self.result.warn(
+                "The changes of the package manager are known only when the source is in place: %s" % exc.message
+            )
+        if self.disturbs:
+            self.units.require_answers()
+            try:
+                self.result.in_use = self.units.holders() if request.in_use == WAIT else self.units.refuse_or_wait()
+            except InUse as exc:
+                self.result.in_use = exc.users
+                raise
         self.result.changed = True
         return self.result
+
+    def foreseen(self, before: t.Mapping[str, str]) -> dict[str, str]:
+        """The vendor's packages with their versions after this change, as far as foresee() knows them."""
+        after = dict(before)
+        if self.request.install and self._legacy():
+            after.pop(self.profile.legacy_package, None)
+        for row in self.result.simulated:
+            after.pop(row["name"], None)
+            if row["new"] and fits(row["name"], self.profile.package_patterns):
+                after[row["name"]] = row["new"]
+        return after
 
     def run(self) -> ChangeResult:
         """Carry out the request.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import typing as t
 
 from .._base.model import NpuError
 from .._host.files import explain, remove_empty_directory, remove_file
@@ -36,6 +37,9 @@ class DriverRemoval(DriverChange):
         self.result.in_use = [] if self.request.notes_only else self.units.holders()
         self.result.changed = bool(self._see())
         return self.result
+
+    def foreseen(self, before: t.Mapping[str, str]) -> dict[str, str]:
+        return dict(before) if self.request.notes_only else {}
 
     def run(self) -> RemovalResult:
         # The lock creates a directory; look first, so that a clean host stays clean.

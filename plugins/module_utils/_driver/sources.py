@@ -80,7 +80,7 @@ class Parts:
         """
         request = self.request
         if request.bundle:
-            self._whole_bundle()
+            self.whole_bundle()
         for item in request.files:
             if not verified(item["path"], item["sha256"]):
                 raise NpuError(
@@ -119,7 +119,8 @@ class Parts:
                 files.append({"path": path, "sha256": sha256_of_file(path)})
         return Material(PACKAGE, request.version, files, (), ()), changes
 
-    def _whole_bundle(self) -> None:
+    def whole_bundle(self) -> None:
+        """NpuError when the bundle is not whole, or lacks something that the change needs."""
         # Imported here: its reader needs a web client, which nothing else needs.
         from .._bundle.needs import Needs, require
         from .._bundle.place import whole
@@ -147,6 +148,12 @@ class Parts:
         """simulate() with the package lists as they are; Missing when they lack a package."""
         self.manager.lists.freeze()
         return self.simulate()
+
+    def foresee_prerequisites(self) -> None:
+        """simulate_prerequisites() with the package lists as they are; Missing when they lack a package."""
+        if self.request.prerequisites:
+            self.manager.lists.freeze()
+            self.simulate_prerequisites()
 
     def wait_for_manager(self, sleep: t.Callable[[float], None]) -> None:
         """Wait for the lock of the package manager; NpuError names its holder.

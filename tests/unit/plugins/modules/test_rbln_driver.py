@@ -193,16 +193,22 @@ def test_returned_values_are_documented(module: Module) -> None:
     [
         {"version": "3.4.0", "names": [KMD], "source": "package"},
         {"state": "absent"},
+        {"state": "absent", "notes_only": True},
         {"install": False, "reload": True},
     ],
 )
-def test_check_mode_changes_nothing(module: Module, arguments: dict[str, t.Any]) -> None:
+def test_check_mode_changes_nothing_and_shows_what_the_change_does(
+    module: Module, arguments: dict[str, t.Any]
+) -> None:
     module.machine.repository.add("%s=3.4.0" % KMD)
     before = module.machine.look()
     code, result = module.run(True, **arguments)
     assert (code, result["changed"]) == (0, True)
     assert (module.machine.acts, module.machine.look(), module.machine.record("journal.json")) == ([], before, None)
-    assert result["diff"]["before"] == result["diff"]["after"]
+    code, real = module.run(**arguments)
+    assert (code, real["diff"]) == (0, result["diff"])
+    replaced = "names" in arguments or arguments.get("state") == "absent" and "notes_only" not in arguments
+    assert (real["diff"]["before"] != real["diff"]["after"]) is replaced
 
 
 def test_check_mode_simulates_and_refuses(module: Module) -> None:

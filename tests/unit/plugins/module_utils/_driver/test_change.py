@@ -883,6 +883,29 @@ def test_foreseeing_changes_nothing(machine: Machine) -> None:
     assert change(machine, source="runfile", install=False).foresee().to_dict()["in_use"] == []
 
 
+def test_foreseeing_refuses_what_the_change_would_refuse(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle that is not placed, users that may not be stopped: nothing of it is known only later."""
+    before = machine.look()
+    for source in ("package", "runfile"):
+        asked = change(machine, source=source, version="3.4.0", bundle=str(tmp_path / "none"))
+        with pytest.raises(NpuError, match=r"Place the bundle first \(playbook bundle_place\)"):
+            asked.foresee()
+        assert asked.result.changed is False
+    found = [Holder("process", 4200, "python3", ("rbln0",))]
+    for policy, refused in (("refuse", True), ("wait", False), ("stop", False)):
+        asked = change(machine, source="runfile", version="3.4.0", in_use=policy)
+        monkeypatch.setattr(asked.units, "_find", lambda: found)
+        try:
+            asked.foresee()
+        except InUse as exc:
+            assert "The NPUs are in use: python3" in str(exc) and refused
+        # Whether users end in time is known later.
+        assert asked.result.changed is not refused and len(asked.result.in_use) == 1
+    assert (machine.acts, machine.look()) == ([], before)
+
+
 def test_an_installer_that_breaks_off_leaves_its_last_words(machine: Machine) -> None:
     machine.trouble = {"run 3.4.0": ERROR}
     result = upgrade(machine)
