@@ -21,7 +21,7 @@ ROLE = Path(__file__).resolve().parents[2] / "roles" / "rbln_bundle"
 DEBIAN = {"id": "debian", "version_id": "13", "arch": "x86_64"}
 
 
-def seen(expression: str, hosts: dict[str, Any], server: dict[str, Any] | None = None) -> Any:
+def seen(expression: str, hosts: dict[str, Any], server: dict[str, Any] | None = None, **given: Any) -> Any:
     variables: dict[str, Any] = {}
     for part in ("defaults", "vars"):
         read = yaml.safe_load((ROLE / part / "main.yml").read_text(encoding="utf-8"))
@@ -30,7 +30,7 @@ def seen(expression: str, hosts: dict[str, Any], server: dict[str, Any] | None =
     groups = {"npu_nodes": list(hosts), "npu_bundle_server": ["served-here"] if server is not None else []}
     everything = {**hosts, "served-here": server or {}}
     # The filter that gives it its type is found by Ansible alone.
-    variables.update(groups=groups, hostvars=everything, __rbln_bundle_given_port=8632)
+    variables.update(groups=groups, hostvars=everything, __rbln_bundle_given_port=8632, **given)
     return Templar(loader=DataLoader(), variables=variables).template(trust_as_template(expression))
 
 
@@ -113,3 +113,19 @@ def test_where_the_web_server_is(server: dict[str, Any] | None, listen: str, url
     assert (seen("{{ __rbln_bundle_listen }}", hosts, server) or "") == listen
     assert (seen("{{ __rbln_bundle_url }}", hosts, server) or "") == url
     assert seen("{{ __rbln_bundle_peers }}", hosts, server) == ["192.0.2.20", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("given", "dry", "folder"),
+    [
+        # Our own server is only foretold: what it will serve is the folder on the controller.
+        ({"rbln_bundle_sha256": "a" * 64}, True, True),
+        ({"rbln_bundle_sha256": "a" * 64}, False, False),
+        ({}, False, True),
+        # A server of the site is there.
+        ({"rbln_bundle_sha256": "a" * 64, "rbln_bundle_url": "https://site.example"}, True, False),
+    ],
+)
+def test_check_mode_asks_no_server_that_the_run_would_start(given: dict[str, Any], dry: bool, folder: bool) -> None:
+    server = {"rbln_bundle_serve_address": "192.0.2.7"}
+    assert seen("{{ __rbln_bundle_local }}", {}, server, ansible_check_mode=dry, **given) is folder

@@ -81,13 +81,14 @@ def test_A03_ee_deps_modules_for_hosts_need_only_the_standard_library() -> None:
 def test_G03_ca_path_a_private_authority_goes_where_the_system_looks(family: str, directory: str, command: str) -> None:
     values = yaml.safe_load((ROOT / "roles" / "rbln_driver" / "vars" / (family + ".yml")).read_text(encoding="utf-8"))
     assert (values["__rbln_driver_ca_directory"], values["__rbln_driver_ca_command"]) == (directory, command)
-    _refuse, place, look, build, keep = list(
+    _refuse, place, look, foretell, build, keep = list(
         reversed(list(tasks(ROOT / "roles" / "rbln_driver" / "tasks" / "trust.yml")))
     )
     assert place["ansible.builtin.copy"]["dest"].endswith(".crt")
     # The disk tells whether to build: the copy is made only after the command, so the next run completes one that was
     # cut off.
     assert "%s.checksum != %s.stat.checksum | default('')" % (place["register"], look["register"]) in build["when"]
+    assert foretell["when"][1] == "__rbln_driver_ca_coming != %s.stat.checksum | default('')" % look["register"]
     assert (
         look["ansible.builtin.stat"]["path"] == keep["ansible.builtin.copy"]["dest"] == "{{ __rbln_driver_ca_built }}"
     )
@@ -129,6 +130,33 @@ def test_A06_check_mode_what_a_task_has_not_done_is_not_asked_for(path: pathlib.
             assert not re.search(r"\w\.(checksum|rc|stdout|stderr|status|backup_file)\b", str(before)), (
                 "%s: when: %s" % (task.get("name"), before)
             )
+
+
+# They wait, look, say, or let systemd read what other tasks have written and told of.
+NO_CHANGE = (
+    "wait_for", "include_tasks", "include_role", "import_role", "assert", "debug", "rbln_runtime_detect", "block",
+)  # fmt: skip
+
+
+def test_A06_check_mode_what_it_leaves_out_is_said() -> None:
+    """A task that check mode cannot try is foretold by the task before it, else check mode hides a change."""
+    left_out = 0
+    for path in TASK_FILES:
+        order = list(reversed(list(tasks(path))))
+        for before, task in zip([{}, *order], order):
+            conditions = task.get("when", [])
+            conditions = conditions if isinstance(conditions, list) else [conditions]
+            left = [re.match(r"not ansible_check_mode\Z|not \(ansible_check_mode and", str(one)) for one in conditions]
+            if not any(left):
+                continue
+            act = next(key for key in task if key.rpartition(".")[2] in NO_CHANGE or "." in key).rpartition(".")[2]
+            reload = set(task.get("ansible.builtin.systemd_service") or {}) == {"daemon_reload"}
+            if act in NO_CHANGE or reload or task.get("changed_when") is False:
+                continue
+            left_out += 1
+            told = before.get("changed_when") is True and "ansible_check_mode" in before["when"]
+            assert told, "%s: %s" % (path.relative_to(ROOT), task["name"])
+    assert left_out >= 5
 
 
 PROXY_USERS = ("rebellions.npu.rbln_package", "rebellions.npu.rbln_driver")

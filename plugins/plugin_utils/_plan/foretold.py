@@ -9,6 +9,7 @@ import typing as t
 
 from .driver import DRIVER_STEP, REBOOT_STEP, RECOVER_STEP, RELOAD_STEP
 from .situation import Data, ours
+from .support import SECURE_BOOT_STEP
 from .words import MARKERS_STEP
 
 # An NPU in these states is not for the driver of the host.
@@ -35,7 +36,8 @@ def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any
     """
     steps = {step["id"]: step for step in plan.get("steps") or ()}
     after = dict(facts)
-    if not steps or plan.get("stops"):
+    # A run ends at a key that somebody has to confirm at the console.
+    if not steps or plan.get("stops") or SECURE_BOOT_STEP in steps:
         return after, {}
     change = next((steps[name] for name in (DRIVER_STEP, RELOAD_STEP, RECOVER_STEP) if name in steps), None)
     if change is not None:

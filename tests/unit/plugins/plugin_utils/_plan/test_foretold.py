@@ -95,3 +95,8 @@ def test_a_proof_is_foretold_where_the_run_will_make_one(
 def test_a_stopped_host_stays_as_it_is() -> None:
     after, proof = foretold(plan("driver.install", "validator.markers", stops=[{"code": "disk_full"}]), BARE)
     assert (after, proof) == (BARE, {})
+
+
+def test_a_run_that_waits_for_the_console_changes_no_driver() -> None:
+    steps = ("driver.secure_boot", "driver.install", "validator.markers")
+    assert foretold(plan(*steps), BARE) == (BARE, {})
