@@ -70,8 +70,8 @@ def _host_plan(host: str, said: Result) -> HostPlan:
         return HostPlan(host, error=str(text or "The host was not planned. Next: read its error above."))
     reboot = str((plan.get("wanted") or {}).get(REBOOT) or "never")
     stops = list(plan["stops"])
-    if said.get(FAILURE):
-        # Check mode of site.yml: a part that a plan does not foresee failed.
+    if said.get(FAILURE) and not plan.get("unrepaired"):
+        # Check mode of site.yml: a part that a plan does not foresee failed. It does foresee a proof that will fail.
         failure = said[FAILURE]
         stops.append({"code": str(failure.get("task")), "detail": str(failure.get("msg")), "next_step": ""})
     return HostPlan(host, plan["steps"], stops, plan["cautions"], reboot)

@@ -199,8 +199,7 @@ attributes:
   check_mode:
     support: full
     details:
-      - Simulates the packages in O(names) and O(prerequisites), verifies O(bundle), and lists who uses the NPUs. Fails
-        where the change would be refused. What files and an installer bring is not known.
+      - Simulates O(names), verifies O(bundle), lists who uses the NPUs, and refuses what the change would refuse.
   diff_mode:
     support: full
     details:
@@ -360,7 +359,7 @@ def main() -> None:
     os.environ.update(proxies(params))
     host, result, error = Host(), ChangeResult(), ""
     before: dict[str, str] = {}
-    foreseen: dict[str, str] | None = None
+    after = before
     try:
         request = Request.read(params)
         _packages, form, _probe = read_packages(host, ("dpkg", "rpm"), 60.0)
@@ -368,13 +367,12 @@ def main() -> None:
             # An installer that calls the package manager itself is held to the bundle too.
             os.environ.update(environment(request.bundle, form))
         manager = manager_for(host, form, request.timeout, bundle=request.bundle) if form else None
-        before = vendor_packages(host, PROFILE)
+        before = after = vendor_packages(host, PROFILE)
         kind = DriverRemoval if request.state == ABSENT else DriverChange
         change = kind(host, PROFILE, request, manager, Checks(host, PROFILE, params["options"]))
         result = change.result
         if module.check_mode:
-            change.foresee()
-            foreseen = change.foreseen(before)
+            after = change.foreseen(before)
         else:
             change.run()
     except NpuError as exc:
@@ -384,7 +382,6 @@ def main() -> None:
         module.warn(text)
     if told.pop("failed"):
         error = result.error
-    after = before if foreseen is None else foreseen
     if result.changed and not module.check_mode:
         try:
             after = vendor_packages(host, PROFILE)

@@ -105,7 +105,8 @@ class DriverChange:
         return self.result
 
     def foreseen(self, before: t.Mapping[str, str]) -> dict[str, str]:
-        """The vendor's packages with their versions after this change, as far as foresee() knows them."""
+        """foresee(), and the vendor's packages with their versions after this change, as far as it knows them."""
+        self.foresee()
         after = dict(before)
         if self.request.install and self._legacy():
             after.pop(self.profile.legacy_package, None)

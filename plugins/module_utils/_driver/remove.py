@@ -39,6 +39,7 @@ class DriverRemoval(DriverChange):
         return self.result
 
     def foreseen(self, before: t.Mapping[str, str]) -> dict[str, str]:
+        self.foresee()
         return dict(before) if self.request.notes_only else {}
 
     def run(self) -> RemovalResult:

@@ -32,7 +32,8 @@ def seen_or_foretold(dry_run: bool, facts: dict[str, t.Any], variables: Data) ->
 def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     """(facts of the NPUs, proof) after the plan; both as they are where the plan has no step.
 
-    The proof is empty where none will be made, or where no step repairs a check that keeps it from passing. A version that only the source of the driver knows is not foretold: its labels are left out.
+    The proof is empty where none will be made, or where no step repairs a check that keeps it from passing. A version
+    that only the source of the driver knows is not foretold: its labels are left out.
     """
     steps = {step["id"]: step for step in plan.get("steps") or ()}
     after = dict(facts)

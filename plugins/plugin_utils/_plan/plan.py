@@ -21,7 +21,7 @@ from .guard import AFTER_DRIVER, BEFORE_DRIVER, ON_IMAGE
 from .repairs import unrepaired
 from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Data, Draft, ours
 from .toolkit import plan_toolkit
-from .words import CHANGING, MARKERS_STEP
+from .words import CHANGING, MARKERS_STEP, WILL_FAIL
 
 SCHEMA = 1
 
@@ -129,7 +129,7 @@ def _validator(draft: Draft, case: Case) -> list[str]:
         role=VALIDATOR_ROLE,
         component="ready files",
         now=markers["present"],
-        wanted="not written, the proof will fail" if lost else "written when every blocking check passes",
+        wanted=WILL_FAIL if lost else "written when every blocking check passes",
         reason=reason,
         after=ids[-1] if ids else "",
     )

@@ -20,7 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._objects.parts import GATE_PREFIX
 from .._text.screen import BAD, CHANGE, DISRUPT, GOOD, TITLE, UNSURE, Line, some
-from .words import MOST, change, count, disruption, hosts, why
+from .words import MOST, WILL_FAIL, change, count, disruption, hosts, why
 
 Data = t.Mapping[str, t.Any]
 # A screen has some forty lines: more kinds of plan, labels or objects than these are counted.
@@ -171,7 +171,8 @@ def _steps(plan: HostPlan) -> list[Line]:
     for component, text, step in rows:
         disturbs, reason = disruption(step, plan.reboot), why(step, len(rows) == 1)
         parts = [part for part in (f"  {component:<{width}}  {text}", disturbs and f"[{disturbs}]", reason) if part]
-        lines.append(Line(_short("  ".join(parts)), DISRUPT if disturbs else CHANGE))
+        style = BAD if step["wanted"] == WILL_FAIL else DISRUPT if disturbs else CHANGE
+        lines.append(Line(_short("  ".join(parts)), style))
     return lines
 
 

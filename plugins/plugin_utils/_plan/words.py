@@ -19,6 +19,7 @@ Data = t.Mapping[str, t.Any]
 CDI_STEP, MARKERS_STEP = "toolkit.cdi", "validator.markers"
 # The reason of a proof that needs none beside the other steps.
 CHANGING = "The host changes in this run."
+WILL_FAIL = "not written, the proof will fail"
 # What an empty present state is, by step.
 NOTHING = {
     RELOAD_STEP: "not loaded",

@@ -94,6 +94,10 @@ def test_what_failed_in_check_mode_after_the_plan_is_a_stop() -> None:
     told = _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": {"task": "Driver", "msg": "It broke."}})
     assert [(item["code"], item["detail"]) for item in told.stops] == [("Driver", "It broke.")]
     assert told.reboot == "if_required"
+    # The plan has said already that the proof fails, and what is done before that.
+    plan["unrepaired"] = ["device_status"]
+    failure = {"task": "Container toolkit", "msg": "1 checks failed."}
+    assert _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": failure}).stops == []
 
 
 def member(cluster: str, mark: str = "") -> dict[str, t.Any]:

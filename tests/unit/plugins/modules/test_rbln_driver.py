@@ -197,9 +197,7 @@ def test_returned_values_are_documented(module: Module) -> None:
         {"install": False, "reload": True},
     ],
 )
-def test_check_mode_changes_nothing_and_shows_what_the_change_does(
-    module: Module, arguments: dict[str, t.Any]
-) -> None:
+def test_check_mode_changes_nothing_and_shows_what_the_change_does(module: Module, arguments: dict[str, t.Any]) -> None:
     module.machine.repository.add("%s=3.4.0" % KMD)
     before = module.machine.look()
     code, result = module.run(True, **arguments)

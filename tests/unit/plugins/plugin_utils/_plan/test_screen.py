@@ -78,6 +78,14 @@ def test_a_bare_host_says_what_is_and_what_is_wanted_in_words() -> None:
     ]
 
 
+def test_a_proof_that_will_fail_is_red_among_the_steps_that_are_done() -> None:
+    seen: Data = {**BARE, "f": facts(), "o": observed(passed=False, failed=["device_status", "runtime_cdi_on"])}
+    lines = {line.text: line.tone for line in screen([planned("npu1", **seen)], [])}
+    step = "  ready files         present -> not written, the proof will fail  These checks do not hold: device_status."
+    assert lines[step + " No step repairs that."] == BAD
+    assert "Hosts: 1 to change, 0 as wanted." in lines and "  Without the stop:" not in lines
+
+
 @pytest.mark.parametrize(
     ("raw", "seen", "shown"),
     [
