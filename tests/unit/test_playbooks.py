@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE: list[dict[str, Any]] = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
@@ -78,6 +81,67 @@ def test_check_mode_shows_the_plan_where_a_cluster_refuses_it_and_fails_after_th
     assert "rebellions.npu.rbln_plan_show" in shown and shown["when"] == "ansible_check_mode"
     assert cluster["vars"] == {"__rbln_operands_fail": "{{ not ansible_check_mode }}"}
     assert "rbln_operands_result.msg" in result["tasks"][0]["vars"]["__rbln_why"]
+
+
+def value(expression: str, **given: Any) -> Any:
+    return Templar(loader=DataLoader(), variables=given).template(trust_as_template(expression))
+
+
+def task(role: str, file: str, name: str) -> dict[str, Any]:
+    path = ROOT / "roles" / role / "tasks" / (file + ".yml")
+    (found,) = [one for one in yaml.safe_load(path.read_text(encoding="utf-8")) if one["name"].endswith(name)]
+    return dict(found)
+
+
+@pytest.mark.parametrize(
+    ("dry", "roles", "unrepaired", "file"),
+    [
+        (False, ["driver", "validator"], [], "prove"),
+        (True, ["driver", "validator"], [], "pending"),
+        # What no step repairs is known now: the proof fails for it in check mode too.
+        (True, ["driver", "validator"], ["device_status"], "prove"),
+        (True, ["validator"], [], "prove"),
+    ],
+)
+def test_check_mode_fails_a_host_whose_proof_no_step_can_help(
+    dry: bool, roles: list[str], unrepaired: list[str], file: str
+) -> None:
+    proof = task("rbln_validator", "main", "where the observation is no proof")
+    plan = {"roles": roles, "unrepaired": unrepaired, "options": {"blocking": ["error"], "timeout": 5.0}}
+    given: dict[str, Any] = {"ansible_check_mode": dry, "rbln_preflight_plan": plan}
+    assert value(proof["ansible.builtin.include_tasks"], **given) == file + ".yml"
+    blocking = value(proof["vars"]["__rbln_validator_blocking"], **given)
+    assert blocking == (unrepaired if dry else ["error"])
+    asked = task("rbln_validator", "prove", "Prove the host and write the ready files")
+    options = asked["rebellions.npu.rbln_validate"]["options"]
+    assert value(options, __rbln_validator_blocking=blocking, **given)["blocking"] == blocking
+    # The playbook validate does no step, so every check counts there.
+    assert value(options, **given) == {"blocking": ["error"], "timeout": 5.0}
+    for role, file_of, name in (
+        ("rbln_driver", "change", "Look at the result"),
+        ("rbln_container_toolkit", "act", "Prove the toolkit"),
+    ):
+        (condition,) = [one for one in task(role, file_of, name)["when"] if "ansible_check_mode" in one]
+        assert value("{{ %s }}" % condition, **given) is (not dry or bool(unrepaired))
+
+
+@pytest.mark.parametrize(
+    ("dry", "driver", "acts", "removes"),
+    [
+        (True, {}, ["hold"], True),
+        # The change of the driver has removed the file before, which check mode only foretells.
+        (True, {}, ["install", "hold"], False),
+        (True, None, ["install"], True),
+        (False, {}, ["install"], True),
+    ],
+)
+def test_check_mode_foretells_the_end_of_a_ready_file_once(
+    dry: bool, driver: Any, acts: list[str], removes: bool
+) -> None:
+    given = {"ansible_check_mode": dry, "rbln_preflight_plan": {"acts": {"driver": acts}}}
+    given.update({} if driver is None else {"rbln_driver_change": driver})
+    condition = task("rbln_container_toolkit", "act", "Take the toolkit's ready file away")["when"]
+    assert value("{{ %s }}" % condition, **given) is removes
 
 
 def roles_of(path: Path) -> list[dict[str, Any]]:
