@@ -9,6 +9,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import (
     ClusterPlan,
     HostPlan,
@@ -40,7 +41,7 @@ class ActionModule(Answering):
             }
         )
         told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
-        plans, clusters = [_host_plan(host, said) for host, said in told.items()], _clusters(told)
+        plans, clusters = [_host_plan(host, said, variables) for host, said in told.items()], _clusters(told)
         counted = totals(plans, clusters)
         result.update(changed=False, totals=counted, pending=pending(counted))
         if args["format"] == "json":
@@ -63,7 +64,7 @@ def _registered(variables: Result, host: str) -> Result:
     return records
 
 
-def _host_plan(host: str, said: Result) -> HostPlan:
+def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any]) -> HostPlan:
     plan = said.get(PLAN) or {}
     if "steps" not in plan or (plan.get("failed") and not plan.get("stops")):
         text = plan.get("msg") if plan.get("failed") else ""
@@ -74,7 +75,7 @@ def _host_plan(host: str, said: Result) -> HostPlan:
         # Check mode of site.yml: a part that a plan does not foresee failed. It does foresee a proof that will fail.
         failure = said[FAILURE]
         stops.append({"code": str(failure.get("task")), "detail": str(failure.get("msg")), "next_step": ""})
-    return HostPlan(host, plan["steps"], stops, plan["cautions"], reboot)
+    return HostPlan(host, of_this_run(plan, variables)["steps"], stops, plan["cautions"], reboot)
 
 
 def _clusters(told: t.Mapping[str, Result]) -> list[ClusterPlan]:

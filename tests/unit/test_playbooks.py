@@ -101,6 +101,8 @@ def task(role: str, file: str, name: str) -> dict[str, Any]:
         # What no step repairs is known now: the proof fails for it in check mode too.
         (True, ["driver", "validator"], ["device_status"], "prove"),
         (True, ["validator"], [], "prove"),
+        # Tags leave the driver out: what the proof says is known.
+        (True, ["driver", "validator", "left out"], [], "prove"),
     ],
 )
 def test_check_mode_fails_a_host_whose_proof_no_step_can_help(
@@ -109,13 +111,16 @@ def test_check_mode_fails_a_host_whose_proof_no_step_can_help(
     proof = task("rbln_validator", "main", "where the observation is no proof")
     plan = {"roles": roles, "unrepaired": unrepaired, "options": {"blocking": ["error"], "timeout": 5.0}}
     given: dict[str, Any] = {"ansible_check_mode": dry, "rbln_preflight_plan": plan}
+    given.update({name: trust_as_template(text) for name, text in proof["vars"].items()})
+    given.update({} if "left out" in roles else {"rbln_driver_change": {}})
     assert value(proof["ansible.builtin.include_tasks"], **given) == file + ".yml"
-    blocking = value(proof["vars"]["__rbln_validator_blocking"], **given)
-    assert blocking == (unrepaired if dry else ["error"])
+    blocking = given["__rbln_validator_blocking"] = value(given["__rbln_validator_blocking"], **given)
+    assert blocking == (unrepaired if dry and "left out" not in roles else ["error"])
     asked = task("rbln_validator", "prove", "Prove the host and write the ready files")
     options = asked["rebellions.npu.rbln_validate"]["options"]
-    assert value(options, __rbln_validator_blocking=blocking, **given)["blocking"] == blocking
+    assert value(options, **given)["blocking"] == blocking
     # The playbook validate does no step, so every check counts there.
+    del given["__rbln_validator_blocking"]
     assert value(options, **given) == {"blocking": ["error"], "timeout": 5.0}
     for role, file_of, name in (
         ("rbln_driver", "change", "Look at the result"),

@@ -8,10 +8,13 @@ from __future__ import annotations
 import typing as t
 
 from .driver import DRIVER_STEP, REBOOT_STEP, RECOVER_STEP, RELOAD_STEP
-from .situation import Data, ours
+from .repairs import unrepaired
+from .situation import DRIVER_ROLE, TOOLKIT_ROLE, VALIDATOR_ROLE, Data, ours
 from .support import SECURE_BOOT_STEP
 from .words import MARKERS_STEP
 
+# The tags of the playbook site.
+TAGS = {DRIVER_ROLE: "driver", TOOLKIT_ROLE: "toolkit", VALIDATOR_ROLE: "validate"}
 # An NPU in these states is not for the driver of the host.
 APART = ("passthrough", "unreachable")
 
@@ -25,8 +28,23 @@ def seen_or_foretold(dry_run: bool, facts: dict[str, t.Any], variables: Data) ->
     kind = ours("").rstrip("_")
     if not dry_run or not isinstance(plan, dict) or not facts.get(kind):
         return facts, proof
-    after, coming = foretold(plan, facts[kind])
+    observed = facts.get(f"{kind}_observed") or {}
+    after, coming = foretold(of_this_run(plan, variables, observed), facts[kind])
     return {**facts, kind: after}, proof or coming or None
+
+
+def of_this_run(plan: Data, variables: Data, observed: Data | None = None) -> Data:
+    """A plan without the steps that this run leaves out by their tags; `observed` to judge the proof without them."""
+    chosen, left_out = ({*(variables.get(f"ansible_{key}_tags") or ())} for key in ("run", "skip"))
+    roles = {
+        role
+        for role, tag in TAGS.items()
+        if (chosen and not chosen & {"all", "tagged", tag}) or left_out & {"all", "tagged", tag}
+    }
+    if not roles:
+        return plan
+    steps = [step for step in plan.get("steps") or () if step["role"] not in roles]
+    return {**plan, "steps": steps, "unrepaired": unrepaired(observed or {}, [step["id"] for step in steps])}
 
 
 def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
@@ -49,7 +67,10 @@ def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any
     if REBOOT_STEP in steps:
         kernel = facts.get("kernel") or {}
         after["kernel"] = {**kernel, "running": kernel.get("next_boot") or kernel.get("running")}
-    return after, {"passed": True} if MARKERS_STEP in steps and not plan.get("unrepaired") else {}
+    if MARKERS_STEP in steps:
+        return after, {} if plan.get("unrepaired") else {"passed": True}
+    # A change of the driver removes the ready files.
+    return after, {"passed": False} if change is not None else {}
 
 
 def _driver(plan: Data, facts: Data, step: Data) -> dict[str, t.Any]:

@@ -86,18 +86,32 @@ def test_facts_are_no_records() -> None:
     ],
 )
 def test_a_host_without_a_plan(said: dict[str, t.Any], error: str) -> None:
-    assert _host_plan("n1", said).error == error
+    assert _host_plan("n1", said, {}).error == error
 
 
 def test_what_failed_in_check_mode_after_the_plan_is_a_stop() -> None:
     plan = {"steps": [], "stops": [], "cautions": [], "wanted": {"rbln_driver_reboot": "if_required"}}
-    told = _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": {"task": "Driver", "msg": "It broke."}})
+    told = _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": {"task": "Driver", "msg": "It broke."}}, {})
     assert [(item["code"], item["detail"]) for item in told.stops] == [("Driver", "It broke.")]
     assert told.reboot == "if_required"
     # The plan has said already that the proof fails, and what is done before that.
     plan["unrepaired"] = ["device_status"]
     failure = {"task": "Container toolkit", "msg": "1 checks failed."}
-    assert _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": failure}).stops == []
+    assert _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": failure}, {}).stops == []
+
+
+def test_a_run_of_some_tags_shows_their_steps_alone() -> None:
+    steps = [{"id": "driver.install", "role": "driver"}, {"id": "validator.markers", "role": "validator"}]
+    plan = {"steps": steps, "stops": [], "cautions": []}
+    for run, skip, roles in (
+        (["all"], [], ["driver", "validator"]),
+        (["operands"], [], []),
+        (["driver", "operands"], [], ["driver"]),
+        (["all"], ["validate"], ["driver"]),
+        (["tagged"], [], ["driver", "validator"]),
+    ):
+        told = _host_plan("n1", {"rbln_preflight_plan": plan}, {"ansible_run_tags": run, "ansible_skip_tags": skip})
+        assert [step["role"] for step in told.steps] == roles, run
 
 
 def member(cluster: str, mark: str = "") -> dict[str, t.Any]:

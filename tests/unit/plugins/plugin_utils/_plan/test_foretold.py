@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import foretold
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import foretold, seen_or_foretold
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, t.Any]
@@ -100,3 +100,23 @@ def test_a_stopped_host_stays_as_it_is() -> None:
 def test_a_run_that_waits_for_the_console_changes_no_driver() -> None:
     steps = ("driver.secure_boot", "driver.install", "validator.markers")
     assert foretold(plan(*steps), BARE) == (BARE, {})
+
+
+def test_what_the_tags_of_a_run_leave_out_is_not_foretold() -> None:
+    """site --check --tags operands: the hosts stay as they are."""
+    roles = {"driver.install": "driver", "toolkit.cdi": "container_toolkit", "validator.markers": "validator"}
+    drawn = {**plan(), "steps": [{"id": name, "role": role} for name, role in roles.items()], "unrepaired": []}
+    observed = {"failed": ["driver_installed", "cdi_spec_present"]}
+
+    def seen(*tags: str, skip: t.Sequence[str] = ()) -> tuple[str, t.Any]:
+        given = {"rbln_preflight_plan": drawn, "ansible_run_tags": list(tags), "ansible_skip_tags": list(skip)}
+        facts, proof = seen_or_foretold(True, {"rbln": BARE, "rbln_observed": observed}, given)
+        return facts["rbln"]["driver"]["version_loaded"], proof
+
+    assert seen("all") == ("3.2.2", {"passed": True})
+    assert seen("operands") == (None, None)
+    # The ready files go with the driver, and nothing writes them again.
+    assert seen("driver", "operands") == ("3.2.2", {"passed": False})
+    assert seen("all", skip=["driver"]) == (None, None)
+    # The specification that the proof asks for is not written in this run.
+    assert seen("driver", "validate") == ("3.2.2", None)
