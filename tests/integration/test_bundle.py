@@ -7,6 +7,7 @@ A whole bundle is enough; with a missing or damaged file nothing is touched.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
@@ -179,14 +180,22 @@ def served(bundle: Bundle, **variables: t.Any) -> Path:
 
 def test_a_host_without_a_network_gets_its_driver_by_the_bundle_alone(bundle: Bundle) -> None:
     hosts = bundle.hosts
-    where = served(bundle)
-    play("bundle_place", where).good([UP, OFF])
+    driver = {**runfile("3.2.2"), "rbln_driver_bundle": "/var/lib/rbln/bundle", "rbln_driver_build_packages": ["make"]}
+    driver["rbln_driver_runfile"] = str(bundle.own / "driver")
+    early = play("site", served(bundle, **driver), "--limit", OFF, "--check")
+    assert early.code == 2 and "Place the bundle first (playbook bundle_place)" in early.failed(OFF)[-1].msg
+    # With a digest the host asks the server alone, which check mode does not start.
+    digest = hashlib.sha256((bundle.own / "manifest.json").read_bytes()).hexdigest()
+    where = served(bundle, rbln_bundle_sha256=digest)
+    told = play("bundle_place", where, "--check").good([UP, OFF])
+    real = play("bundle_place", where).good([UP, OFF])
+    for host in (UP, OFF):
+        foretold = [name.replace("Say that it will be started", "Start it") for name in told.changed(host)]
+        assert foretold == real.changed(host) != [], host
     play("bundle_place", where).unchanged([UP, OFF])
     assert bundle.off("ls /etc/apt/sources.list.d /etc/systemd/system | grep -c rbln || :").strip() == "0"
     assert "file:/var/lib/rbln/bundle" in bundle.off("APT_CONFIG=/var/lib/rbln/bundle/apt.conf apt-cache policy make")
     hosts.state[OFF] = "dirty"
-    driver = {**runfile("3.2.2"), "rbln_driver_bundle": "/var/lib/rbln/bundle", "rbln_driver_build_packages": ["make"]}
-    driver["rbln_driver_runfile"] = str(bundle.own / "driver")
     site = served(bundle, **driver)
     play("site", site, "--limit", OFF).good([OFF])
     assert bundle.off("make --version").startswith("GNU Make")
