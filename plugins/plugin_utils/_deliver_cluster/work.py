@@ -279,8 +279,14 @@ class ClusterWork:
         return build(context), left_out(context) + notes
 
     def _labelled(self, present: bool, dry_run: bool = False) -> _Done:
-        """Label the nodes of the members, or remove our labels from them."""
-        nodes = label_nodes(self._cluster, self._hosts, present, self._dry_run or dry_run)
+        """Label the nodes of the members, or remove our labels from them.
+
+        With the argument `dry_run` only the labels are asked for: it is no error that a host has proven nothing.
+        """
+        hosts = self._hosts
+        if dry_run:
+            hosts = hosts._replace(members=[t.cast(Member, {**one, "lacks_proof": False}) for one in hosts.members])
+        nodes = label_nodes(self._cluster, hosts, present, self._dry_run or dry_run)
         diff = [
             {
                 "before": record["before"],

@@ -114,7 +114,7 @@ def label_nodes(cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool) ->
         except NpuError as exc:
             record["error"] = str(exc)
             continue
-        if present and member["lacks_proof"] and not dry_run:
+        if present and member["lacks_proof"]:
             record["error"] = (
                 "node %s: its host has not proven driver and toolkit, so its gates are closed "
                 "and no workload finds an NPU. "

@@ -230,6 +230,10 @@ def test_diff_names_labels_and_fields_and_writes_nothing() -> None:
     }
     work(store, member("n1")).present()
     assert work(store, member("n1")).diff()["differences"] == []
+    # Differences are shown of a host that has proven nothing too; check mode fails it, as the run does.
+    unproven = {**member("n1"), "lacks_proof": True}
+    assert work(store, unproven).diff()["nodes"]["n1"]["error"] == ""
+    assert "has not proven" in work(store, unproven, dry_run=True).present()["nodes"]["n1"]["error"]
 
 
 def test_absent_takes_all_away_and_is_done_once() -> None:
