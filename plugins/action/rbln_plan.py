@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, NpuError, Problem
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, NpuError, Problem, ProblemData
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -25,7 +25,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     observe_options,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import plan
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import from_bundle, lacks_bundle, plan
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import CONTROLLER
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation import (
     Case,
@@ -109,6 +109,7 @@ class ActionModule(Answering):
             proxies = self._proxies(wanted, seen["rbln_runtimes"], variables)
             case = Case(wanted, seen["rbln"], seen["rbln_runtimes"], seen["rbln_observed"], matrix, proxies)
             planned = plan(case, _groups(variables, seen["rbln"]["pool_key"])).to_dict()
+            planned["stops"] += self._bundle(from_bundle(planned["steps"], wanted), variables)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
@@ -169,19 +170,34 @@ class ActionModule(Answering):
         excepted = exceptions(
             wanted[ours("driver_no_proxy")], *(self._templar.template(variables.get(name)) for name in names)
         )
-        task = self._task.copy()
-        task.check_mode, task.diff = True, False
-        task.args = {
+        asked = {
             "configure": ["proxies"],
             "runtimes": dict(runtimes),
             "http_proxy": wanted[ours("driver_http_proxy")] or None,
             "https_proxy": wanted[ours("driver_https_proxy")] or None,
             "no_proxy": excepted,
         }
-        looked = self._action("rebellions.npu.rbln_runtime_config", task).run(task_vars=variables)
+        looked = self._looked("rbln_runtime_config", asked, variables)
         problem, _next, next_step = str(looked["msg"] if looked.get("failed") else "").partition(" Next: ")
         changed = [item["name"] for item in looked.get("runtimes", []) if item["changed"]]
         return {"changed": changed, "no_proxy": excepted, "problem": problem, "next_step": next_step}
+
+    def _bundle(self, needs: dict[str, t.Any] | None, variables: dict[str, t.Any]) -> list[ProblemData]:
+        """The stop where the offline bundle of the host lacks what is needed; one look where something is."""
+        if needs is None:
+            return []
+        looked = self._looked("rbln_bundle", {"state": "checked", **needs}, variables)
+        if not looked.get("failed"):
+            return []
+        detail, _next, next_step = str(looked.get("msg")).partition(" Next: ")
+        return [lacks_bundle(detail, next_step, PROFILE.name).to_dict()]
+
+    def _looked(self, module: str, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """The answer of another module of ours to a look at the host."""
+        task = self._task.copy()
+        task.check_mode, task.diff, task.args = True, False, args
+        answer: dict[str, t.Any] = self._action(f"rebellions.npu.{module}", task).run(task_vars=variables)
+        return answer
 
     def _action(self, name: str, task: t.Any) -> t.Any:
         return self._shared_loader_obj.action_loader.get(

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import (
     DISRUPTIONS,
+    ERROR,
     Problem,
     ProblemData,
     Step,
     StepData,
 )
 
-from .driver import plan_driver
+from .driver import DRIVER_STEP, plan_driver
 from .guard import AFTER_DRIVER, BEFORE_DRIVER, ON_IMAGE
 from .repairs import unrepaired
 from .situation import ROLE_ORDER, VALIDATOR_ROLE, Case, Data, Draft, ours
+from .support import PREREQUISITES_STEP
 from .toolkit import plan_toolkit
 from .words import CHANGING, MARKERS_STEP, WILL_FAIL
 
@@ -159,3 +161,22 @@ def plan(case: Case, group_names: t.Sequence[str] = ()) -> Plan:
     plan_toolkit(draft, case, pending)
     lost = _validator(draft, case)
     return Plan(draft.steps, draft.stops, draft.cautions, draft.stale_units, lost)
+
+
+def from_bundle(steps: t.Sequence[StepData], wanted: Data) -> dict[str, t.Any] | None:
+    """What these steps take from the offline bundle on the host, as the look at it wants that; None for nothing."""
+    named = {step["id"]: step["wanted"] for step in steps}
+    directory = wanted[ours("driver_bundle")]
+    if not directory or not named.keys() & {DRIVER_STEP, PREREQUISITES_STEP}:
+        return None
+    packages = DRIVER_STEP in named and wanted[ours("driver_source")] == "package"
+    return {
+        "directory": directory,
+        "packages": named.get(PREREQUISITES_STEP) or [],
+        "driver_names": wanted[ours("driver_package_names")] if packages else [],
+    }
+
+
+def lacks_bundle(detail: str, next_step: str, vendor: str) -> Problem:
+    """The stop of a host whose bundle is not there, or lacks something that the driver's steps take from it."""
+    return Problem("bundle_not_ready", ERROR, detail, next_step, vendor)

@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, _told_here, exceptions
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import from_bundle
 
 OLD, NEW = "debian_12_k6_1_0_50", "debian_12_k6_1_0_47"
 POOLS = ["npu_nodes", "npu_pool_" + OLD, "npu_pool_" + NEW]
@@ -55,7 +56,7 @@ class Looking(ActionModule):
         self.looks: list[Task] = []
 
     def _action(self, name: str, task: t.Any) -> t.Any:
-        assert name == "rebellions.npu.rbln_runtime_config"
+        assert name.startswith("rebellions.npu.rbln_")
         self.looks.append(task)
         return types.SimpleNamespace(run=lambda task_vars: self.answer)
 
@@ -92,6 +93,32 @@ def test_a_look_that_fails_is_a_problem_of_the_plan_and_no_look_is_made_without_
     assert looking.look(wanted=False) is None and looking.looks == []
     found = looking.look()
     assert (found["changed"], found["problem"], found["next_step"]) == ([], "There is no proxy.", "Give one.")
+
+
+def test_a_bundle_that_is_not_placed_stops_the_host_that_needs_it() -> None:
+    given = {"rbln_driver_bundle": "/b", "rbln_driver_source": "package", "rbln_driver_package_names": ["driver"]}
+    steps: list[t.Any] = [
+        {"id": "driver.prerequisites", "wanted": ["dkms"]},
+        {"id": "driver.install", "wanted": "3.2.2"},
+    ]
+    looking = Looking({"failed": True, "msg": "/b/manifest.json cannot be read: absent. Next: Place the bundle first."})
+    (stop,) = looking._bundle(from_bundle(steps, given), {})
+    assert (stop["code"], stop["severity"]) == ("bundle_not_ready", "error")
+    assert (stop["detail"], stop["next_step"]) == (
+        "/b/manifest.json cannot be read: absent.",
+        "Place the bundle first.",
+    )
+    wanted = {"state": "checked", "directory": "/b", "packages": ["dkms"], "driver_names": ["driver"]}
+    assert (looking.looks[0].args, looking.looks[0].check_mode) == (wanted, True)
+    assert Looking({"changed": False})._bundle(from_bundle(steps, given), {}) == []
+    # Nothing is taken from it: no look.
+    for row, inputs in (
+        (steps[:0], given),
+        ([{"id": "toolkit.cdi", "wanted": "x"}], given),
+        (steps, {"rbln_driver_bundle": ""}),
+    ):
+        assert from_bundle(row, inputs) is None
+    assert looking._bundle(None, {}) == [] and len(looking.looks) == 1
 
 
 def test_what_is_wrong_on_the_controller_is_told_by_the_first_host_that_it_stops() -> None:
