@@ -4,6 +4,12 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +68,56 @@ def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
     assert len(includes) == 3
     for one in includes:
         assert one["ansible.builtin.include_role"]["apply"]["when"] == "__rbln_failures | length == 0"
+
+
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+# What a host of the real play would have been planned to get.
+PLANNED = {"wanted": {"rbln_driver_ca_cert": "CA"}, "roles": ["driver", "container_toolkit"], "acts": {"driver": []}}
+
+
+def test_ansible_says_what_failed_on_a_host_and_which_is_lost_once_at_the_end(tmp_path: Path) -> None:
+    """The plays of site.yml as they are, but for the roles: a module of Ansible fails, and then a batch is lost."""
+    (tmp_path / "ca.pem").write_text(CERTIFICATE)
+    hosts, result = copy.deepcopy(SITE[2]), SITE[-1]
+    block = hosts["tasks"][1]["block"]
+    for one, tasks in ((block[0], "trust"), (block[1], "act")):
+        one["ansible.builtin.include_role"]["tasks_from"] = tasks
+    # Never reached: its template is wrong.
+    after = {"name": "After it", "ansible.builtin.debug": {"msg": "{{ nowhere.at.all }}"}, "when": block[1]["when"]}
+    plays = [{**hosts, "hosts": "all", "serial": 1}, {**result, "hosts": "all"}]
+    plays[0]["tasks"] = [hosts["tasks"][0], {**hosts["tasks"][1], "block": [block[0], block[1], after, block[-1]]}]
+    (tmp_path / "site.yml").write_text(yaml.safe_dump(plays, sort_keys=False))
+    planned = {**PLANNED, "wanted": {"rbln_driver_ca_cert": str(tmp_path / "ca.pem")}}
+    local = {
+        "ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False,
+        "__rbln_driver_ca_directory": str(tmp_path), "__rbln_driver_ca_built": str(tmp_path / "built.crt"),
+        "__rbln_driver_ca_command": "ls %s" % (tmp_path / "nowhere"), "rbln_preflight_plan": planned,
+    }  # fmt: skip
+    away = {
+        "ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9,
+        "rbln_preflight_plan": {
+            **planned, "roles": ["container_toolkit"], "acts": {"container_toolkit": []},
+            "observation": {"ansible_facts": {"rbln_observed": {"containers": []}}},
+        },
+    }  # fmt: skip
+    tree = {"all": {"hosts": {"broken": local, "lost-1": away, "lost-2": away}}}
+    (tmp_path / "hosts.json").write_text(json.dumps(tree))
+    names = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR")
+    settings = {name: os.environ[name] for name in names if name in os.environ}
+    settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="120")
+    argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "site.yml"]
+    done = subprocess.run(argv, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
+    out = done.stdout + done.stderr
+    assert done.returncode == 2, out
+    red = dict(re.findall(r"^fatal: \[([^\]]+)\]: (.*)$", out, re.M))
+    assert out.count("fatal: [") == len(red) == 3, out
+    assert "broken does not trust" in red["broken"] and "No such file" in red["broken"], red["broken"]
+    assert "Next: run `ls " in red["broken"]
+    for name in ("lost-1", "lost-2"):
+        assert "%s cannot be reached: " % name in red[name] and "port 9" in red[name], red[name]
+    assert out.index("5 Result") < out.index("fatal: [") and "nowhere.at" not in out, out
+    # What the failure had been about was not done.
+    assert not (tmp_path / "built.crt").exists() and (tmp_path / "rebellions-npu.crt").read_text() == CERTIFICATE
 
 
 def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> None:
