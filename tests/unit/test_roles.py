@@ -239,7 +239,7 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     environment.filters["union"] = lambda one, two: [*one, *(item for item in two if item not in one)]
     written = load(role / "vars" / "main.yml")["__rbln_container_toolkit_written"]
     assert environment.from_string(written).render(given).strip() == files
-    undo, forget, start, tell = load(role / "tasks" / "restart.yml")[-1]["block"]
+    undo, forget, start, tell = load(role / "tasks" / "former.yml")
     # moby 33931: after three failed starts in a minute systemd would refuse the right configuration too.
     assert forget["ansible.builtin.command"]["argv"] == ["systemctl", "reset-failed", start[UNIT]["name"]]
     module = undo["rebellions.npu.rbln_runtime_config"]
