@@ -32,9 +32,12 @@ LATER = {
     "CDI | Say that the spec is known only later": "CDI | Write the spec",
     "Say that the proof is known only later": PROOF,
 }
+TRANSACTION = "Transaction | " + CHANGE
+# What check mode says of the packages of an installer.
+INSTALLED = "are known after the installation"
 # {task that changes a host: the steps of the plan that it is for, by the beginning of their ids}
 STEPS = {
-    "Transaction | " + CHANGE: ("driver.",),
+    TRANSACTION: ("driver.",),
     "Source | Verify and send the files": ("driver.install",),
     "Act | Take the toolkit's ready file away": ("toolkit.",),
     "Host tool | Install the program with its units": ("toolkit.host_tool",),
@@ -61,7 +64,7 @@ def _out(hosts: Hosts) -> None:
 
 def _spoil(hosts: Hosts) -> None:
     """Make the CDI specification stale."""
-    hosts.lab.exec(HOST, "for f in /run/cdi/rbln* /etc/cdi/rbln*; do [ ! -f $f ] || sed -i s/rbln0/rbln9/ $f; done")
+    hosts.lab.exec(HOST, "for f in /run/cdi/rbln* /etc/cdi/rbln*; do [ ! -f $f ] || echo '# by hand' >>$f; done")
 
 
 def _break(hosts: Hosts) -> None:
@@ -181,6 +184,9 @@ def compare_host(hosts: Hosts, told: Run, real: Run, before: Before) -> str:
     sure = [[name for name in names if name not in unknown] for names in (foretold, happened)]
     assert sure[0] == sure[1], (foretold, happened)
     said, made = differences(told), differences(real)
+    if INSTALLED in str(said.get(TRANSACTION)):
+        # Only the installer knows its packages; what they replace is known.
+        said[TRANSACTION] = {**made[TRANSACTION], "before": said[TRANSACTION]["before"]}
     for name in said.keys() | made.keys():
         assert name in unknown or said.get(name) == made.get(name), (name, said.get(name), made.get(name))
     messages = [[one.msg for one in run.failed(HOST)] for run in (told, real)]

@@ -188,12 +188,13 @@ def test_everything_that_is_placed_is_taken_away() -> None:
 
 def test_the_certificate_goes_before_the_bundle_is_built_and_the_note_of_it_last() -> None:
     tasks = load(DRIVER / "tasks" / "absent_placed.yml")
-    cert, look, build, note = tasks[1:]
+    cert, look, foretold, build, note = tasks[1:]
     assert (
         cert[BUILTIN + "file"]["path"].endswith("/rebellions-npu.crt")
         and note[BUILTIN + "file"]["path"] == look[BUILTIN + "stat"]["path"]
     )
     assert "%s is changed or %s.stat.exists | bool" % (cert["register"], look["register"]) in build["when"]
+    assert foretold["when"] == ["ansible_check_mode", build["when"][0]]
     for family in ("debian", "redhat"):
         values = load(DRIVER / "vars" / (family + ".yml"))
         assert (

@@ -114,6 +114,8 @@ class DriverChange:
             after.pop(row["name"], None)
             if row["new"] and fits(row["name"], self.profile.package_patterns):
                 after[row["name"]] = row["new"]
+        if self.request.install and not self.result.simulated:
+            after[("the packages of driver %s" % self.request.version).rstrip()] = "are known after the installation"
         return after
 
     def run(self) -> ChangeResult:

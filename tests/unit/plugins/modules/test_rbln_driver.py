@@ -209,6 +209,14 @@ def test_check_mode_changes_nothing_and_shows_what_the_change_does(module: Modul
     assert (real["diff"]["before"] != real["diff"]["after"]) is replaced
 
 
+def test_check_mode_does_not_say_that_an_installer_changes_no_package(module: Module) -> None:
+    _code, result = module.run(True, version="3.4.0")
+    assert result["diff"]["after"].splitlines() == [
+        *result["diff"]["before"].splitlines(),
+        "the packages of driver 3.4.0 are known after the installation",
+    ]
+
+
 def test_check_mode_simulates_and_refuses(module: Module) -> None:
     module.machine.repository.add("%s=3.4.0" % KMD)
     _code, result = module.run(True, version="3.4.0", names=[KMD], source="package")
