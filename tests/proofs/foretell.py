@@ -4,6 +4,7 @@
 
 For each change: plan and check mode write nothing and show the same screen; the same tasks change; their differences,
 the objects of the cluster, the labels and gates of the node, the versions and the totals are those that were foretold.
+Words of the command line name changes; only these are then made, in their order.
 """
 
 from __future__ import annotations
@@ -283,9 +284,9 @@ def main() -> int:
     hosts = Hosts(Lab(), {HOST: KIND}, kube=True)
     try:
         hosts.virgin(HOST)
-        for name, change in CHANGES.items():
+        for name in [one for one in CHANGES if one in sys.argv[1:]] or CHANGES:
             with proof.part(name) as part:
-                prove(hosts, name, change, part)
+                prove(hosts, name, CHANGES[name], part)
     finally:
         hosts.leave()
         shutil.rmtree(FOLDER, ignore_errors=True)
