@@ -36,6 +36,9 @@ LATER = {
 TRANSACTION = "Transaction | " + CHANGE
 # What check mode says of the packages of an installer.
 INSTALLED = "are known after the installation"
+# The first removes what the second still finds in check mode, and folders are empty only then.
+REMOVED = ("Absent | Stop the host tool", "Absent | Remove the host tool")
+FOLDERS = {"/usr/local/libexec/rebellions-npu", "/etc/rebellions-npu", "/run/rbln/validations", "/run/rbln"}
 # {task that changes a host: the steps of the plan that it is for, by the beginning of their ids}
 STEPS = {
     TRANSACTION: ("driver.",),
@@ -188,13 +191,16 @@ def compare_host(hosts: Hosts, told: Run, real: Run, before: Before) -> str:
     if INSTALLED in str(said.get(TRANSACTION)):
         # Only the installer knows its packages; what they replace is known.
         said[TRANSACTION] = {**made[TRANSACTION], "before": said[TRANSACTION]["before"]}
-    for name in said.keys() | made.keys():
-        assert name in unknown or said.get(name) == made.get(name), (name, said.get(name), made.get(name))
+    for found in (said, made):
+        gone = [str(found.pop(name)["before"]) for name in REMOVED if name in found]
+        found["host tool"] = sorted({path for paths in gone for path in paths.split()} - FOLDERS)
+    odd = [name for name in said.keys() | made.keys() if name not in unknown and said.get(name) != made.get(name)]
+    assert odd == [], [(name, said.get(name), made.get(name)) for name in odd]
     messages = [[one.msg for one in run.failed(HOST)] for run in (told, real)]
     assert messages[0] == messages[1], messages
     files = [line for line in difference(before.files, look(hosts).files) if line[1:].startswith(OURS)]
     assert bool(files) <= bool(foretold), files
-    return "%d tasks, %d differences, %d files" % (len(happened), len(made), len(files))
+    return "%d tasks, %d differences, %d files" % (len(happened), len(made) - 1, len(files))
 
 
 def compare_cluster(hosts: Hosts, told: Run, real: Run, exists: bool) -> str:
