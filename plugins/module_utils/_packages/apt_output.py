@@ -39,7 +39,7 @@ REMEDIES = (
     ),
     (
         r"No space left on device|You don't have enough free space",
-        "Make room on the file systems of /, /usr, /var and /boot, and run again.",
+        "Make room on the file systems of /, /usr, /var and /boot (df -h; df -i for inodes), and run again.",
     ),
     (
         r"dpkg was interrupted|exited unexpectedly|received signal",

@@ -17,7 +17,7 @@ UNEXCLUDE = "Remove the package from exclude= or excludepkgs=, or add it to incl
 REMEDIES = (
     (
         r"No space left on device|needs [0-9.]+ ?[KMG]i?B more space|At least [0-9.]+ ?[KMG]B more space needed",
-        "Make room on the file systems of /, /usr, /var and /boot, and run again.",
+        "Make room on the file systems of /, /usr, /var and /boot (df -h; df -i for inodes), and run again.",
     ),
     (
         r"Waiting for process with pid|can't create transaction lock|Failed to obtain (the )?.*lock|already locked",
