@@ -305,10 +305,17 @@ def test_an_image_that_cannot_be_pulled_is_one_message_for_each_host(cluster: Ho
     """One of the errors of every day (test_everyday.py)."""
     wrong = {"enabled": True, "source": "image", "image": {"repository": "npu/feature-dicovery", "tag": "9"}}
     where = cluster.inventory(A, B, NEW, **MIXED, rbln_operands_feature_discovery=wrong, rbln_operands_wait_timeout=20)
-    run = play("site", where, "--limit", "%s,%s" % (A, B), "--tags", "operands", env=TERMINAL)
+    # The name of the registry is that of the node itself, where no registry answers.
+    for host in (A, B):
+        cluster.lab.exec(host, "cp /etc/hosts /run/npu-it-hosts; echo 127.0.0.1 lab.local >>/etc/hosts")
+    try:
+        run = play("site", where, "--limit", "%s,%s" % (A, B), "--tags", "operands", env=TERMINAL)
+    finally:
+        for host in (A, B):
+            cluster.lab.exec(host, "cat /run/npu-it-hosts >/etc/hosts; rm /run/npu-it-hosts")
     assert run.code == 2
     for host in (A, B):
-        words = ("on node " + host, "Pull", "lab.local/npu/feature-dicovery:9", "rbln_registry")
+        words = ("on node " + host, "Pull", "lab.local/npu/feature-dicovery:9", "refused", "rbln_registry")
         one_message(run, host, *words)
 
 

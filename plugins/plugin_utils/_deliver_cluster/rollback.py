@@ -216,7 +216,8 @@ class Rollback:
                 began = int((first.get(container) or {}).get("restartCount") or 0)
                 state = status.get("state") or {}
                 ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
-                if int(status.get("restartCount") or 0) > began or state.get("terminated"):
+                # It is counted when it starts again, which may take longer than this.
+                if int(status.get("restartCount") or 0) > began or (state and "running" not in state):
                     said = line(ended.get("message") or "", 200)
                     return (
                         "%s on node %s: container %s ended with code %s after it was ready%s. Next: Read its log with "

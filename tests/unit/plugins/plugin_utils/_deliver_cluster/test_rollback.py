@@ -32,10 +32,14 @@ def plugin(tag: str, **more: Any) -> Data:
 
 
 # The status of a container that ended after it was ready, and started again: the pod is ready.
-RESTARTED = {
-    "name": "main", "restartCount": 1, "ready": True, "state": {"running": {}},
-    "lastState": {"terminated": {"exitCode": 3, "message": "no rbln-smi"}},
-}  # fmt: skip
+ENDED = {"terminated": {"exitCode": 3, "message": "no rbln-smi"}}
+RESTARTED: Data = {"name": "main", "restartCount": 1, "ready": True, "state": {"running": {}}, "lastState": ENDED}
+# The same before it starts again.
+LATE: list[Data] = [
+    RESTARTED,
+    {**RESTARTED, "restartCount": 0, "state": ENDED, "lastState": {}},
+    {**RESTARTED, "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
+]
 
 
 class Kube(Store):
@@ -48,6 +52,7 @@ class Kube(Store):
         super().__init__()
         # Seconds after which a container of the tag `late` ends and starts again.
         self.crash: dict[str, float] = {}
+        self.crashed = RESTARTED
         self.broken, self.now = broken, 0.0
         self.made: list[tuple[str, str, str]] = []
         for name in NODES:
@@ -106,7 +111,7 @@ class Kube(Store):
                 if pod is None or (stale and item["spec"]["updateStrategy"]["type"] == "RollingUpdate"):
                     pod = self.items[key] = self.pod(item, node, key[2])
                 if pod["started"] + self.crash.get(pod["tag"], 1e9) <= self.now:
-                    pod["status"]["containerStatuses"] = [RESTARTED]
+                    pod["status"]["containerStatuses"] = [self.crashed]
                 fresh += pod["metadata"]["labels"]["controller-revision-hash"] == _hash(item)
                 ready += pod["status"]["conditions"][0]["status"] == "True"
             item["status"] = {
@@ -280,11 +285,12 @@ def test_a_container_with_a_probe_is_not_watched() -> None:
     assert kube.images("rbln-metrics-exporter") == {"late"}
 
 
+@pytest.mark.parametrize("status", LATE)
 @pytest.mark.parametrize(("after", "back"), [(9, True), (60, False)])
-def test_a_container_without_a_probe_that_ends_late_is_not_ready(after: float, back: bool) -> None:
+def test_a_container_without_a_probe_that_ends_late_is_not_ready(after: float, back: bool, status: Data) -> None:
     """It is ready as soon as it has started: the second look finds it running again."""
     kube = installed()
-    kube.crash = {"late": after}
+    kube.crash, kube.crashed = {"late": after}, status
     told = run(kube, **plugin("late"))
     if not back:
         assert told == [] and kube.images(PLUGIN) == {"late"}
