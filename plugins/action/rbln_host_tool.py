@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     DIRECTORIES,
+    LIB_DIR,
     PROGRAM,
     entries,
     fingerprints,
@@ -37,7 +38,9 @@ class ActionModule(Answering):
             return result
         stopped = args["state"] == "stopped"
         files: list[dict[str, t.Any]] = [
-            {"path": path} for path in reversed(list(wanted)) if not (stopped and path in PROGRAM)
+            {"path": path, "folder": path == LIB_DIR}
+            for path in reversed(list(wanted))
+            if not (stopped and path in PROGRAM)
         ]
         if args["state"] == "present":
             files = entries(args["config"], units, runtimes)

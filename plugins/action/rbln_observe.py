@@ -1,13 +1,18 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of rbln_observe: tells the module what the host tool should be, so that one look sees that too."""
+"""Controller side of rbln_observe: tells the look what the host tool should be, so that it sees that too.
+
+The host tool itself looks, where it is installed and nobody but root can change it; else the module does.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import typing as t
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -19,15 +24,20 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_
     kept_options,
     runtime_units,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.look import (
+    NOT_FOUND,
+    TOO_OLD,
+    command,
+    order,
+    read,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import program
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import observe_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import BY_HOST_TOOL, observe_options
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
-# What Pythons before 3.8 say to a module of this collection.
-TOO_OLD = ("future feature annotations is not defined", "SyntaxError")
-
-# The code of a shell that does not find its program.
-NOT_FOUND = 127
+# Where Ansible looks for a Python by itself.
+DISCOVERED = ("", "auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
 # What programs that give root, and Ansible, say when they do not. sudo also warns, and gives root all the same.
 NO_ROOT = re.compile(
     r"^(?!.*\bsudo: (?:unable to resolve host|setrlimit)).*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |"
@@ -72,26 +82,32 @@ class ActionModule(Answering):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
+        by_tool = boolean(args.pop("by_host_tool", True))
         try:
             if boolean(args.pop("from_inputs", False)):
-                args["options"] = dict(
-                    observe_options(read_inputs(self._templar, task_vars or {})), **args.get("options") or {}
-                )
+                inputs = read_inputs(self._templar, task_vars or {})
+                by_tool = by_tool and inputs[BY_HOST_TOOL]
+                args["options"] = dict(observe_options(inputs), **args.get("options") or {})
             config = kept_options(merge(args))
             wanted = fingerprints(config)
         except NpuError as exc:
             result.update(failed=True, msg=str(exc))
             return result
         args.setdefault("host_tool", wanted)
-        name = "rebellions.npu.rbln_observe"
         try:
-            result.update(self._execute_module(module_name=name, module_args=args, task_vars=task_vars))
+            found = self._by_host_tool(args, task_vars or {}) if by_tool else {}
+            if "answer" not in found:
+                name = "rebellions.npu.rbln_observe"
+                result.update(self._execute_module(module_name=name, module_args=args, task_vars=task_vars))
+            result.update(found.get("answer", {}))
         except AnsibleError as exc:
             refused = _no_root(self._host_name(task_vars), str(exc)) if self._task.become else ""
             if not refused:
                 raise
             result.update(failed=True, msg=refused)
             return result
+        if "caution" in found:
+            result["warnings"] = [*result.get("warnings", []), found["caution"]]
         said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
         if result.get("failed"):
             told = self._why(self._host_name(task_vars), said, result.get("rc"))
@@ -106,6 +122,49 @@ class ActionModule(Answering):
                 observed["host_tool"] = judge_again(observed["host_tool"], config, units)
         return result
 
+    def _by_host_tool(self, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
+        """{answer} of the host tool; else {caution} that says why not, or nothing where that is no fault."""
+        # The module converts what it is given by itself; only options are of the right types already.
+        if not set(args) <= {"host_tool", "options"} or not self._can_send(args.get("options") or {}):
+            return {}
+        environment: dict[str, t.Any] = {}
+        self._compute_environment_string(environment)
+        sent = order(args, environment)
+        done = self._low_level_execute_command(command(self._python(variables)), in_data=sent)
+        said, host = read(done["rc"], done["stdout"], done["stderr"]), self._host_name(variables)
+        why, next_step = said.why, said.next_step
+        if said.answer is not None:
+            try:
+                return {"answer": self._judged("rbln_observe", host, said.answer)}
+            except NpuError as exc:
+                why, next_step = exc.message, exc.next_step
+        # Of an account that cannot become root the module speaks.
+        if not why or (said.answer is None and self._task.become and _no_root(host, done["stderr"])):
+            return {}
+        told = "The host tool of %s was not used for the observation: %s." % (host, why.rstrip("."))
+        return {"caution": str(NpuError(told, next_step))}
+
+    def _can_send(self, options: t.Mapping[str, t.Any]) -> bool:
+        """Whether a command can read what is sent to it, and is to look at this host, not at an image on it."""
+        become = self._connection.become
+        through = getattr(become, "pipelining", getattr(become, "name", "") != "su")
+        terminal = become and self._connection.transport == "local" and become.expect_prompt()
+        return (
+            bool(self._connection.has_pipelining and through and not terminal)
+            and not self._task.delegate_to
+            and not constants.DEFAULT_KEEP_REMOTE_FILES
+            and (options.get("root") or "/") == "/"
+        )
+
+    def _python(self, variables: dict[str, t.Any]) -> str:
+        """The Python that modules have there, as far as it is known; empty for the system's."""
+        given = constants.config.get_config_value("INTERPRETER_PYTHON", variables=variables)
+        named = str(self._templar.template(given) or "").strip()
+        if named not in DISCOVERED:
+            return named
+        found = (variables.get("ansible_facts") or {}).get("discovered_interpreter_python")
+        return shlex.quote(str(found)) if found else ""
+
     def _why(self, host: str, said: str, code: t.Any) -> str:
         """Why no module has run on the host; empty when none of this is the cause."""
         if any(text in said for text in TOO_OLD):
@@ -114,3 +173,7 @@ class ActionModule(Answering):
                 "Next: install a newer one there and set ansible_python_interpreter to it." % host
             )
         return (_no_root(host, said) if self._task.become else "") or _no_python(host, said, code)
+
+
+# Once a run: ansible loads its plugins before it starts a process for each host and task.
+program()

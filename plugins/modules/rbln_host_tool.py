@@ -161,7 +161,8 @@ def main() -> None:
             paths = [entry["path"] for entry in params["files"]]
             if not module.check_mode:
                 stop(host, paths)
-            changed = remove(host, paths, params["directories"], module.check_mode)
+            folders = [entry["path"] for entry in params["files"] if entry.get("folder")]
+            changed = remove(host, paths, params["directories"], module.check_mode, folders)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     if any(path.startswith("/etc/") for path in changed) and not module.check_mode:

@@ -22,6 +22,17 @@ extends_documentation_fragment:
   - rebellions.npu._attributes.facts
   - rebellions.npu._attributes.group
 options:
+  by_host_tool:
+    description:
+      - Whether the host tool, where M(rebellions.npu.rbln_host_tool) has installed it, looks in place of this module. The
+        answer is the same; a host does not compile the module's sources each time.
+      - The module looks where there is no host tool. It also does, and a warning says why, where the tool is of another
+        release of this collection, where others than root can change it or a directory above it, where its files are
+        not those of its release, where its Python is another one than when it was installed, where the account's shell
+        prints something by itself, and where the answer is cut short.
+      - The tool has the effect only with O(options) and O(from_inputs).
+    type: bool
+    default: true
   from_inputs:
     description:
       - Take the options from the inputs of the roles of this collection, so that the host is compared with what the
@@ -137,37 +148,26 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import observe
-from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import (
-    ARGUMENTS,
-    complete,
-    merge,
-    read_settings,
-)
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import answer
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import ARGUMENTS
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec=dict(
             ARGUMENTS,
+            by_host_tool={"type": "bool", "default": True},
             from_inputs={"type": "bool", "default": False},
             host_tool={"type": "dict", "default": {}},
             options={"type": "dict", "default": {}},
         ),
         supports_check_mode=True,
     )
-    try:
-        params = complete(merge(module.params), "options")
-        seen = observe(PROFILE, Host(params["root"]), read_settings(PROFILE, params), module.params["host_tool"])
-    except NpuError as exc:
-        module.fail_json(msg=str(exc))
-    module.exit_json(
-        changed=False,
-        ansible_facts={"rbln": seen["facts"], "rbln_runtimes": seen["runtimes"], "rbln_observed": seen["observed"]},
-    )
+    found = answer(PROFILE, module.params)
+    if found.get("failed"):
+        module.fail_json(msg=found["msg"])
+    module.exit_json(**found)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_host_tool_by_ansible(tmp_path: Path) -> None:
     assert dry["install"]["changed"] is True and not (tmp_path / "root/usr/local").exists()
     done = play(tmp_path)
     first, second = (done[name]["ansible_facts"]["rbln_observed"]["host_tool"] for name in ("first", "second"))
-    assert (first["current"], first["sha256"]) == (False, None) and len(first["differing"]) == 7
+    assert (first["current"], first["sha256"]) == (False, None) and len(first["differing"]) == 8
     assert first["config"] == {"cdi": CONFIG}
     assert done["install"]["changed"] is True and sorted(done["install"]["changed_paths"]) == first["differing"]
     assert second["current"] is True and second["sha256"] == second["wanted"] == first["wanted"]
@@ -84,8 +84,9 @@ def test_host_tool_by_ansible(tmp_path: Path) -> None:
     assert sorted(done["stopped"]["changed_paths"]) == [
         path for path in first["differing"] if path.startswith(("/etc/systemd/", "/etc/udev/"))
     ]
-    assert sorted(done["gone"]["changed_paths"][:2]) == [
+    assert sorted(done["gone"]["changed_paths"][:3]) == [
         "/etc/rebellions-npu/rbln-host.json",
+        "/usr/local/libexec/rebellions-npu/lib",
         "/usr/local/libexec/rebellions-npu/rbln-host",
     ]
-    assert done["stopped again"]["changed"] is False and not program.exists()
+    assert done["stopped again"]["changed"] is False and not program.parent.exists()

@@ -39,16 +39,16 @@ PAYLOAD_FILES = {
     "rbln_bundle": 24,
     "rbln_cdi_spec": 26,
     "rbln_config_write": 12,
-    "rbln_driver": 114,
+    "rbln_driver": 115,
     "rbln_driver_facts": 40,
     "rbln_driver_files": 12,
-    "rbln_host_tool": 12,
+    "rbln_host_tool": 13,
     "rbln_mok": 26,
-    "rbln_observe": 76,
+    "rbln_observe": 77,
     "rbln_package": 29,
     "rbln_repository": 29,
     "rbln_runtime_detect": 29,
-    "rbln_validate": 76,
+    "rbln_validate": 77,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.

@@ -10,15 +10,33 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
+import posixpath
+import shutil
+import stat
 import typing as t
 import zlib
 
 from .._base.model import NpuError
-from .files import remove_empty_directory, remove_file, write_bytes, write_link
+from .files import (
+    DIRECTORY_MODE,
+    explain,
+    make_directory,
+    remove_empty_directory,
+    remove_file,
+    staged_prefix,
+    sync_directory,
+    write_bytes,
+    write_link,
+)
 from .host import Host
+from .unpacked import LINK, Unfit, judge
 
 Entry = t.Mapping[str, t.Any]
 TRY_SECONDS = 60.0
+
+FILE_MODE = 0o644
+COMPILE_TIMEOUT = 120.0
 
 # For AnsibleModule and for the action plugin: the module that installs the host tool.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
@@ -55,6 +73,15 @@ def link_entry(path: str, target: str) -> dict[str, t.Any]:
     return {"path": path, "target": target, "fingerprint": link_fingerprint(target)}
 
 
+def unpacked_fingerprint(digest: str) -> str:
+    return "unpacked:%s" % digest
+
+
+def unpacked_entry(path: str, digest: str, program: str) -> dict[str, t.Any]:
+    """A folder with the sources of `program`, a file that the host has, as unpacked.py describes it."""
+    return {"path": path, "digest": digest, "program": program, "fingerprint": unpacked_fingerprint(digest)}
+
+
 def combined(prints: t.Mapping[str, str | None]) -> str:
     """One digest for a set of paths and their fingerprints."""
     text = "".join("%s\0%s\n" % (path, prints[path]) for path in sorted(prints))
@@ -68,8 +95,33 @@ def on_host(host: Host, path: str) -> str | None:
         return None
     if info.value.kind == "link":
         return link_fingerprint(host.readlink(path).get(""))
+    if info.value.kind == "dir":
+        return unpacked_fingerprint(_unpacked_on_host(host, path))
     content = host.read_bytes(path)
-    return fingerprint(content.value, info.value.mode) if content.ok else None
+    if not content.ok:
+        return None
+    found = fingerprint(content.value, info.value.mode)
+    return found + ":no interpreter" if host.root == "/" and _lacks_interpreter(host, content.value) else found
+
+
+def _lacks_interpreter(host: Host, content: bytes) -> bool:
+    line = content.partition(b"\n")[0].decode("utf-8", "replace")
+    return line.startswith("#!") and not host.exists(line[2:].strip())
+
+
+def _unpacked_on_host(host: Host, path: str) -> str:
+    """The digest of the sources in a folder that can be run and has nothing else; else what is wrong with it."""
+    names = [name for name in host.listdir(path).get([]) if name != LINK]
+    if len(names) != 1:
+        return "%d folders" % len(names)
+    try:
+        # Whose Python it is that compiled an image's folder is not known here.
+        judge(host.real(host.resolve(path).value), names[0], compiled=host.root == "/")
+    except Unfit as exc:
+        return exc.code
+    except OSError as exc:
+        return str(exc.strerror)
+    return names[0]
 
 
 def compare_files(host: Host, wanted: t.Mapping[str, str] | None) -> dict[str, t.Any]:
@@ -100,6 +152,9 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
         if "target" in entry:
             write_link(host, path, str(entry["target"]))
             continue
+        if "program" in entry:
+            unpack(host, path, str(entry["digest"]), str(entry["program"]), interpreter)
+            continue
         content = zlib.decompress(base64.b64decode(str(entry["content"])))
         if content.startswith(b"#!"):
             content = b"#!" + interpreter.encode("utf-8") + b"\n" + content.partition(b"\n")[2]
@@ -128,7 +183,97 @@ def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collectio
         )
 
 
-def remove(host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False) -> list[str]:
-    """Remove the paths, then the empty ones of `directories`; returns what was removed."""
-    gone = [path for path in paths if remove_file(host, path, dry)]
+def unpack(host: Host, path: str, digest: str, program: str, interpreter: str) -> None:
+    """Replace the folder `path` by the sources of `program` and what `interpreter` compiles of them, synced to disk.
+
+    All that is in the old folder goes with it. NpuError when that fails.
+    """
+    # No look at a host needs it.
+    import zipfile
+
+    try:
+        directory = make_directory(host, posixpath.dirname(path))
+        new, old = _beside(directory, path)
+        for left in (new, old):
+            _remove_tree(left)
+        os.mkdir(new, 0o700)
+        folder = posixpath.join(new, digest)
+        os.symlink(interpreter, posixpath.join(new, LINK))
+        with zipfile.ZipFile(host.real(program)) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if "/" in name])
+        if host.root == "/":
+            _compile(host, interpreter, folder)
+        _settle(new)
+        real = posixpath.join(directory, posixpath.basename(path))
+        if os.path.lexists(real):
+            os.rename(real, old)
+        os.rename(new, real)
+        _remove_tree(old)
+        sync_directory(directory)
+    except OSError as exc:
+        raise explain(exc, path, "written") from exc
+
+
+def _compile(host: Host, interpreter: str, folder: str) -> None:
+    done = host.run([interpreter, "-ISE", "-m", "compileall", "-q", folder], COMPILE_TIMEOUT)
+    if not done.ok or done.value.rc:
+        said = done.value.out.strip()[-300:] or done.value.err.strip()[-300:] if done.ok else done.detail
+        raise NpuError(
+            "%s cannot compile the host tool: %s." % (interpreter, said.rstrip(".")), "Repair this Python and try again."
+        )
+
+
+def _settle(folder: str) -> None:
+    """Modes for everybody to read and for root to write, whatever the umask is; files and names on the disk."""
+    for at, directories, files in os.walk(folder):
+        os.chmod(at, DIRECTORY_MODE)
+        for name in files:
+            path = os.path.join(at, name)
+            if not os.path.islink(path):
+                with open(path, "rb") as stream:
+                    os.fchmod(stream.fileno(), FILE_MODE)
+                    os.fsync(stream.fileno())
+        sync_directory(at)
+
+
+def _beside(directory: str, path: str) -> list[str]:
+    """The folders beside `path` in which it is made and to which the old one goes; a killed run may leave them."""
+    return [posixpath.join(directory, staged_prefix(posixpath.basename(path)) + word) for word in ("new", "old")]
+
+
+def _remove_tree(real: str) -> bool:
+    """Remove a folder of this machine, or what is in its place; False when there is nothing."""
+    try:
+        if not stat.S_ISDIR(os.lstat(real).st_mode):
+            os.unlink(real)
+            return True
+        shutil.rmtree(real)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def remove_folder(host: Host, path: str, dry: bool = False) -> bool:
+    """Remove the folder `path` with all that is in it and beside it; False when it does not exist. NpuError on failure."""
+    parent = host.resolve(posixpath.dirname(path))
+    if not parent.ok:
+        return False
+    directory = host.real(parent.value)
+    every = [posixpath.join(directory, posixpath.basename(path)), *_beside(directory, path)]
+    if dry:
+        return any(os.path.lexists(one) for one in every)
+    try:
+        return any([_remove_tree(one) for one in every])
+    except OSError as exc:
+        raise explain(exc, path, "removed") from exc
+
+
+def remove(
+    host: Host, paths: t.Sequence[str], directories: t.Sequence[str], dry: bool = False, folders: t.Sequence[str] = ()
+) -> list[str]:
+    """Remove the paths, of which `folders` with all that is in them, then the empty ones of `directories`.
+
+    Returns what was removed.
+    """
+    gone = [path for path in paths if (remove_folder if path in folders else remove_file)(host, path, dry)]
     return gone + [directory for directory in directories if remove_empty_directory(host, directory, dry)]

@@ -20,7 +20,7 @@ from .._host.owned_files import compare_files
 from .._runtime.detect import detect_runtimes
 from .._runtime.live import docker_containers, is_stopped
 from .facts import collect_facts
-from .settings import Settings
+from .settings import Settings, complete, merge, read_settings
 
 SCHEMA = 1
 
@@ -162,3 +162,16 @@ def observe(
         "python": sys.executable,
     }
     return {"facts": seen.facts, "runtimes": seen.runtimes, "observed": observed}
+
+
+def answer(profile: VendorProfile, params: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """What the module that observes answers to its parameters: {ansible_facts}, or {failed, msg}."""
+    try:
+        options = complete(merge(params), "options")
+        host = Host(options["root"])
+        seen = observe(profile, host, read_settings(profile, options), params.get("host_tool"))
+    except NpuError as exc:
+        return {"failed": True, "msg": str(exc)}
+    name = profile.short_name
+    facts = {name: seen["facts"], name + "_runtimes": seen["runtimes"], name + "_observed": seen["observed"]}
+    return {"changed": False, "ansible_facts": facts}

@@ -184,11 +184,13 @@ class Answering(ActionBase):
             wrong = wrong_answer(host, name, "", "Ansible cannot read it (%s)" % type(exc).__name__)
             return {"failed": True, "msg": str(wrong)}
         try:
-            if not known(name):
-                return answer
-            return of_run(checked(host, name, answer, not more.get("wrap_async")), self._run_id())
+            return self._judged(name, host, answer, not more.get("wrap_async")) if known(name) else answer
         except NpuError as exc:
             return {"failed": True, "msg": str(exc)}
+
+    def _judged(self, name: str, host: str, answer: Result, whole: bool = True) -> Result:
+        """An answer of the module `name` as it may be used, with the run in its facts. NpuError when it is wrong."""
+        return of_run(checked(host, name, answer, whole), self._run_id())
 
     def _low_level_execute_command(self, *args: t.Any, **more: t.Any) -> Result:
         """What a command on the host prints, clean: ansible itself shows parts of it before a plugin sees them."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import re
@@ -17,21 +18,25 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files i
     fingerprint,
     link_entry,
     link_fingerprint,
+    unpacked_entry,
+    unpacked_fingerprint,
 )
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import ARGUMENTS, complete
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import UNITS
 
-from .zipapp import CONFIG_DIR, CONFIG_PATH, NAME, build
+from .zipapp import CONFIG_DIR, CONFIG_PATH, LIBRARY, NAME, program
 
 TOOL_PATH = PROFILE.host_tool
 TOOL_DIR = posixpath.dirname(TOOL_PATH)
+LIB_DIR = posixpath.join(TOOL_DIR, LIBRARY)
+PROGRAM_MODE = 0o755
 UNIT_DIR = "/etc/systemd/system"
 WANTS_DIR = UNIT_DIR + "/multi-user.target.wants"
 CDI_UNIT = NAME + "-cdi.service"
 READY_UNIT = NAME + "-ready.service"
 RULE_PATH = "/etc/udev/rules.d/90-%s.rules" % NAME
 # What stays while the units are stopped.
-PROGRAM = (TOOL_PATH, CONFIG_PATH)
+PROGRAM = (TOOL_PATH, LIB_DIR, CONFIG_PATH)
 # Removed when empty.
 DIRECTORIES = (TOOL_DIR, CONFIG_DIR, PROFILE.validation_dir, posixpath.dirname(PROFILE.validation_dir))
 UNIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.@\\-]*\.service")
@@ -105,46 +110,53 @@ def runtime_units(observation: t.Mapping[str, t.Any]) -> list[str]:
     return sorted({name for name in names if UNIT_NAME.fullmatch(name) and name not in UNITS})
 
 
-def _parts(
-    config: t.Mapping[str, t.Any], units: bool, runtimes: t.Sequence[str]
-) -> list[tuple[str, bytes | None, int, str]]:
-    """(path, bytes, mode, "") of a file or (path, None, 0, target) of a link, in the order in which to write them."""
+@functools.lru_cache(maxsize=None)
+def _program_fingerprint() -> str:
+    return fingerprint(program()[0], PROGRAM_MODE)
+
+
+# Path, fingerprint, and what makes the entry that is sent to the host.
+_Part = tuple[str, str, t.Callable[[], dict[str, t.Any]]]
+
+
+def _file(path: str, text: str) -> _Part:
+    content = text.encode("utf-8")
+    return path, fingerprint(content, 0o644), functools.partial(file_entry, path, content, 0o644)
+
+
+def _parts(config: t.Mapping[str, t.Any], units: bool, runtimes: t.Sequence[str]) -> list[_Part]:
+    """In the order in which to write them."""
     complete(config, "config")
     by_hand = runtime_units({"runtimes": [{"restart_unit": config.get("runtime_unit"), "selected": True}]})
     names = {"runtimes": " ".join(dict.fromkeys([*UNITS, *by_hand, *filter(UNIT_NAME.fullmatch, runtimes)]))}
-    text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-    found: list[tuple[str, bytes | None, int, str]] = [
-        (TOOL_PATH, build(), 0o755, ""),
-        (CONFIG_PATH, text.encode("utf-8"), 0o644, ""),
+    content, digest = program()
+    found: list[_Part] = [
+        (TOOL_PATH, _program_fingerprint(), functools.partial(file_entry, TOOL_PATH, content, PROGRAM_MODE)),
+        (LIB_DIR, unpacked_fingerprint(digest), functools.partial(unpacked_entry, LIB_DIR, digest, TOOL_PATH)),
+        _file(CONFIG_PATH, json.dumps(config, indent=2, sort_keys=True) + "\n"),
     ]
     if units:
         for name, unit in ((CDI_UNIT, CDI_TEXT), (READY_UNIT, READY_TEXT)):
-            found.append((f"{UNIT_DIR}/{name}", (HEADER + unit % names).encode("utf-8"), 0o644, ""))
-            found.append((f"{WANTS_DIR}/{name}", None, 0, f"{UNIT_DIR}/{name}"))
-        found.append((RULE_PATH, (HEADER + RULE_TEXT).encode("utf-8"), 0o644, ""))
+            path, link = f"{UNIT_DIR}/{name}", f"{WANTS_DIR}/{name}"
+            found.append(_file(path, HEADER + unit % names))
+            found.append((link, link_fingerprint(path), functools.partial(link_entry, link, path)))
+        found.append(_file(RULE_PATH, HEADER + RULE_TEXT))
     return found
 
 
 def entries(
     config: t.Mapping[str, t.Any], units: bool = True, runtimes: t.Sequence[str] = ()
 ) -> list[dict[str, t.Any]]:
-    """Files and links as sent to the host. NpuError when `config` has values that the tool refuses.
+    """Files, links and the folder as sent to the host. NpuError when `config` has values that the tool refuses.
 
     `runtimes` are units of the host's runtimes that have no usual name, as runtime_units() gives them.
     """
-    return [
-        link_entry(path, target) if content is None else file_entry(path, content, mode)
-        for path, content, mode, target in _parts(config, units, runtimes)
-    ]
+    return [entry() for _path, _fingerprint, entry in _parts(config, units, runtimes)]
 
 
 def fingerprints(config: t.Mapping[str, t.Any], units: bool = True, runtimes: t.Sequence[str] = ()) -> dict[str, str]:
     """Fingerprints by path, for the observation of a host. Arguments and NpuError like those of entries()."""
-    parts = _parts(config, units, runtimes)
-    return {
-        path: link_fingerprint(target) if content is None else fingerprint(content, mode)
-        for path, content, mode, target in parts
-    }
+    return {path: found for path, found, _entry in _parts(config, units, runtimes)}
 
 
 def judge_again(

@@ -36,6 +36,7 @@ HOST_ROLES = (DISCOVER, PREFLIGHT, DRIVER, TOOLKIT, VALIDATOR)
 # What the role registers that observes.
 OBSERVATION = f"{DISCOVER}_observation"
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
+BY_HOST_TOOL = f"{DISCOVER}_by_host_tool"
 BY_HAND = tuple(f"runtime_{name}" for name in runtime.BY_HAND)
 
 

@@ -279,7 +279,7 @@ def test_files_units_and_rule(tmp_path: Path) -> None:
         "/etc/systemd/system/rbln-host-ready.service",
         "/etc/systemd/system/multi-user.target.wants/rbln-host-ready.service",
     ]
-    assert len(tool.entries({}, units=False)) == 2
+    assert len(tool.entries({}, units=False)) == 3
     assert tool.fingerprints({"cdi": {"form": "kubernetes"}}) == {
         entry["path"]: entry["fingerprint"] for entry in found
     }

@@ -1,0 +1,293 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The observation by the host tool: the same as the module's, and nothing that others could have changed runs as root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host import unpacked
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
+    compare_files,
+    install,
+    on_host,
+    remove,
+    unpack,
+    unpacked_entry,
+    unpacked_fingerprint,
+)
+from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import answer
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import host_tool as tool
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host import look
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import program
+from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import Tree, ca22_host
+
+CONTENT, DIGEST = program()
+MARK = unpacked.MARK
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the module makes it, on this machine."""
+    folder = tmp_path_factory.mktemp("libexec")
+    (folder / "tool").write_bytes(CONTENT)
+    (folder / "tool").chmod(0o755)
+    before = os.umask(0o077)
+    try:
+        unpack(Host(), str(folder / "lib"), DIGEST, str(folder / "tool"), sys.executable)
+    finally:
+        os.umask(before)
+    return folder
+
+
+@pytest.fixture
+def lib(once: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    shutil.copytree(once, tmp_path / "libexec", symlinks=True)
+    return tmp_path / "libexec" / "lib"
+
+
+def ask(lib: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> look.Said:
+    """The command as a shell of the host runs it."""
+    monkeypatch.setattr(look, "LIB_DIR", str(lib))
+    sent = look.order({"options": options, "host_tool": {}}, {"NPU_TEST": "x"})
+    argv = ["/bin/sh", "-c", look.command(sys.executable)]
+    done = subprocess.run(argv, input=sent, capture_output=True, timeout=60, check=False)
+    return look.read(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def untimed(found: Any) -> Any:
+    """An answer without what changes by itself: how long each check took, and what is free on a disk."""
+    if isinstance(found, dict):
+        return {key: 0 if key in ("seconds", "disk") else untimed(value) for key, value in found.items()}
+    return [untimed(value) for value in found] if isinstance(found, (list, tuple)) else found
+
+
+@pytest.mark.parametrize("make", [ca22_host, Tree], ids=["ca22", "empty"])
+def test_the_answer_is_the_module_s(
+    once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Tree]
+) -> None:
+    (tmp_path / "host").mkdir()
+    make(tmp_path / "host")
+    options = {"root": str(tmp_path / "host"), "scopes": ["driver", "toolkit"]}
+    said = ask(once / "lib", monkeypatch, **options)
+    module = untimed(json.loads(json.dumps(answer(PROFILE, {"options": options, "host_tool": {}}))))
+    assert untimed(said.answer) == module and len(module["ansible_facts"]["rbln_observed"]["checks"]) > 10
+    assert set(module["ansible_facts"]) == {"rbln", "rbln_runtimes", "rbln_observed"}
+    assert untimed(checked("n1", "rbln_observe", said.answer or {})) == module
+
+
+def test_options_that_are_refused_are_refused_as_by_the_module(once: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ask(once / "lib", monkeypatch, timeout="x")
+    assert said.answer == answer(PROFILE, {"options": {"timeout": "x"}}) and (said.answer or {})["failed"] is True
+
+
+def everybody(lib: Path) -> str:
+    (lib / DIGEST / "npu_host" / "_host").chmod(0o777)
+    return "everybody can write"
+
+
+def a_group(lib: Path) -> str:
+    os.chown(lib / DIGEST / "npu_host" / "_host" / "host.py", 0, 4711)
+    (lib / DIGEST / "npu_host" / "_host" / "host.py").chmod(0o664)
+    return "a group can write"
+
+
+def the_directory_above(lib: Path) -> str:
+    lib.parent.chmod(0o777)
+    return "everybody can write %s (mode 0777)" % lib.parent
+
+
+def of_a_user(lib: Path) -> str:
+    os.chown(lib / DIGEST, 4711, 0)
+    return "belongs to user 4711"
+
+
+def compiled_by_a_user(lib: Path) -> str:
+    found = next((lib / DIGEST / "npu_host" / "_host" / "__pycache__").iterdir())
+    os.chown(found, 4711, 0)
+    return "%s belongs to user 4711" % found
+
+
+def reached_by_a_link_of_a_user(lib: Path) -> str:
+    moved = lib.parent.with_name("moved")
+    lib.parent.rename(moved)
+    lib.parent.symlink_to(moved)
+    os.chown(lib.parent, 4711, 0, follow_symlinks=False)
+    return "belongs to user 4711"
+
+
+def edited(lib: Path) -> str:
+    with (lib / DIGEST / "npu_host" / "_observe" / "facts.py").open("a") as stream:
+        stream.write("\n")
+    return "are not those of its name"
+
+
+def a_file_more(lib: Path) -> str:
+    (lib / DIGEST / "json.so").write_text("")
+    return "does not belong there"
+
+
+def a_file_less(lib: Path) -> str:
+    (lib / DIGEST / "npu_host" / "_observe" / "facts.py").unlink()
+    return "are not those of its name"
+
+
+def a_link(lib: Path) -> str:
+    path = lib / DIGEST / "npu_host" / "_observe" / "facts.py"
+    path.rename(lib.parent / "facts.py")
+    path.symlink_to(lib.parent / "facts.py")
+    return "is not a regular file"
+
+
+def of_another_release(lib: Path) -> str:
+    (lib / DIGEST).rename(lib / ("0" * 32))
+    return "has no sources of this release"
+
+
+def another_minor_python(lib: Path) -> str:
+    tag = str(sys.implementation.cache_tag)
+    for path in (lib / DIGEST).rglob("*.pyc"):
+        path.rename(path.with_name(path.name.replace(tag, "cpython-37")))
+    return "was not compiled by " + tag
+
+
+def its_python_is_gone(lib: Path) -> str:
+    (lib / "python").unlink()
+    (lib / "python").symlink_to("/nowhere/python3")
+    return "python leads to no program"
+
+
+BAD = {
+    unpacked.CHANGEABLE: [
+        everybody, a_group, the_directory_above, of_a_user, compiled_by_a_user, reached_by_a_link_of_a_user,
+    ],
+    unpacked.SPOILT: [edited, a_file_more, a_file_less, a_link],
+    unpacked.OTHER: [of_another_release],
+    unpacked.PYTHON_CHANGED: [another_minor_python, its_python_is_gone],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code, spoil", [(code, spoil) for code, every in BAD.items() for spoil in every])
+def test_what_must_not_run_does_not(lib: Path, monkeypatch: pytest.MonkeyPatch, code: str, spoil: Any) -> None:
+    words = spoil(lib)
+    if code == unpacked.CHANGEABLE:
+        # Were it run, this would be the answer.
+        monkeypatch.setattr(look, "PACKAGE", "nothing")
+    said = ask(lib, monkeypatch, root="/nowhere")
+    assert said.answer is None and words in said.why and said.next_step == look._NEXT[code]
+    # The plan has a step for it, unless it is a directory that is not ours.
+    current = on_host(Host(), str(lib)) == unpacked_fingerprint(DIGEST)
+    assert current is (spoil in (the_directory_above, reached_by_a_link_of_a_user))
+
+
+def test_no_folder_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(tmp_path / "lib", monkeypatch) == look.Said(None)
+
+
+def test_the_tool_s_own_python_runs_it(lib: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text('#!/bin/sh\nNPU_OWN=1 exec %s "$@"\n' % sys.executable)
+    own.chmod(0o755)
+    (lib / "python").unlink()
+    (lib / "python").symlink_to(own)
+    (tmp_path / "host").mkdir()
+    said = ask(lib, monkeypatch, root=str(tmp_path / "host"))
+    assert said.answer is not None and "ansible_facts" in said.answer
+    own.chmod(0o777)
+    assert "everybody can write %s" % own in ask(lib, monkeypatch, root=str(tmp_path / "host")).why
+
+
+def test_a_program_whose_python_is_gone_is_installed_again(tmp_path: Path) -> None:
+    found = []
+    for python in (sys.executable, "/nowhere/python3"):
+        (tmp_path / "tool").write_text("#!%s\nx" % python)
+        found.append(on_host(Host(), str(tmp_path / "tool")))
+    assert found[0] and found[1] == found[0] + ":no interpreter"
+
+
+def test_a_folder_of_an_old_release_goes_with_the_next_change(lib: Path) -> None:
+    a_group(lib)
+    edited(lib)
+    shutil.copytree(lib / DIGEST, lib / ("0" * 32))
+    (lib.parent / ".lib.new").mkdir()
+    wanted = {str(lib): unpacked_fingerprint(DIGEST)}
+    assert compare_files(Host(), wanted)["current"] is False
+    entry = unpacked_entry(str(lib), DIGEST, str(lib.parent / "tool"))
+    assert install(Host(), [entry], sys.executable, dry=True) == [str(lib)] and (lib / ("0" * 32)).exists()
+    assert install(Host(), [entry], sys.executable) == [str(lib)]
+    assert compare_files(Host(), wanted)["current"] is True and install(Host(), [entry], sys.executable) == []
+    assert sorted(os.listdir(lib.parent)) == ["lib", "tool"] and sorted(os.listdir(lib)) == [DIGEST, "python"]
+
+
+def test_removal_leaves_no_folder(lib: Path) -> None:
+    (lib.parent / ".lib.old").mkdir()
+    paths, parent = [str(lib), str(lib.parent / "tool")], [str(lib.parent)]
+    assert remove(Host(), paths, parent, dry=True, folders=[str(lib)]) == paths and lib.exists()
+    assert remove(Host(), paths, parent, folders=[str(lib)]) == paths + parent and not lib.parent.exists()
+    assert compare_files(Host(), {str(lib): "unpacked:x"})["sha256"] is None
+
+
+def test_a_python_that_cannot_compile_is_an_error_and_changes_nothing(lib: Path) -> None:
+    before = sorted(os.listdir(lib))
+    with pytest.raises(NpuError, match="/bin/false cannot compile the host tool"):
+        unpack(Host(), str(lib), DIGEST, str(lib.parent / "tool"), "/bin/false")
+    assert sorted(os.listdir(lib)) == before and on_host(Host(), str(lib)) == unpacked_fingerprint(DIGEST)
+
+
+def test_the_program_takes_what_is_compiled_where_nobody_else_can_change_it(lib: Path) -> None:
+    """So boot units and pods do, which run the program by its name."""
+
+    def taken() -> bool:
+        argv = [sys.executable, "-v", str(lib.parent / "tool"), "cdi", "--help"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0 and "usage" in done.stdout
+        return "matches %s/%s/npu_host/_observe/facts.py" % (lib, DIGEST) in done.stderr
+
+    assert taken()
+    (lib / DIGEST).chmod(0o777)
+    assert not taken()
+
+
+def test_the_files_of_the_tool_have_the_folder() -> None:
+    found = {entry["path"]: entry for entry in tool.entries({})}
+    assert tool.LIB_DIR == "/usr/local/libexec/rebellions-npu/lib" and len(DIGEST) == 32
+    assert found[tool.LIB_DIR] == unpacked_entry(tool.LIB_DIR, DIGEST, tool.TOOL_PATH)
+    assert list(found).index(tool.TOOL_PATH) < list(found).index(tool.LIB_DIR) and tool.LIB_DIR in tool.PROGRAM
+
+
+@pytest.mark.parametrize(
+    "code, out, err, said",
+    [
+        (0, MARK + '{"answer": {"a": 1}}\nbye', "", look.Said({"a": 1})),
+        (0, "\n" + MARK + '{"answer": {"a": 1}}', "", look.Said({"a": 1})),
+        (0, MARK + '{"unfit": "absent", "why": "x"}\n', "", look.Said(None)),
+        (127, "", "sh: /usr/bin/python3: not found", look.Said(None)),
+        (1, "", "SyntaxError: future feature annotations is not defined", look.Said(None)),
+        (0, "Welcome!\n" + MARK + '{"answer": {}}\n', "", look.Said(
+            None, "the shell of its account prints 'Welcome!' before the answer", look._SILENT)),
+        (0, MARK + '{"answer": {"a"', "", look.Said(None, "its answer is cut short or broken", look._REPORT)),
+        (0, MARK + "[" * 100000, "", look.Said(None, "its answer is cut short or broken", look._REPORT)),
+        (0, MARK + '["answer"]', "", look.Said(None, "its answer is no observation", look._REPORT)),
+        (0, MARK + '{"answer": 3}', "", look.Said(None, "its answer is no observation", look._REPORT)),
+        (0, MARK + '{"unfit": ["x"]}', "", look.Said(None, "its answer is no observation", look._REPORT)),
+        (0, MARK + '{"unfit": "new", "why": {}}', "", look.Said(None, "{}", look._REPORT)),
+        (0, "", "", look.Said(None, "it gave no answer (exit code 0: it printed nothing)", look._REPORT)),
+        (1, "Welcome!", "Traceback\nMemoryError\n\n", look.Said(
+            None, "it gave no answer (exit code 1: MemoryError)", look._REPORT)),
+    ],
+)  # fmt: skip
+def test_what_comes_back(code: int, out: str, err: str, said: look.Said) -> None:
+    assert look.read(code, out, err) == said
