@@ -13,6 +13,9 @@ description:
   - C(/run) is empty after a boot, and devices come and go. C(rbln-host) then writes the CDI specification, proves the
     host and writes the ready files, without Ansible. It is one file, built from the code of this collection, and only
     needs Python 3.8.
+  - Beside it, C(lib/DIGEST) has the same sources with what the host's Python has compiled of them. The program and
+    M(rebellions.npu.rbln_observe) take them from there while nobody but root can change them. C(DIGEST) names the
+    sources; a folder of other sources goes with the next change.
   - C(rbln-host-cdi.service) writes the specification before the container runtimes start. C(rbln-host-ready.service)
     proves the host after they have started, and when a device appears or disappears. No unit waits for it.
   - The commands are C(cdi), C(validate), C(ready), C(labels) and C(observe). Exit codes are 0 for success, 1 for a

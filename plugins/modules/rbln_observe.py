@@ -24,13 +24,13 @@ extends_documentation_fragment:
 options:
   by_host_tool:
     description:
-      - Whether the host tool, where M(rebellions.npu.rbln_host_tool) has installed it, looks in place of this module. The
-        answer is the same; a host does not compile the module's sources each time.
+      - Whether the host tool, where M(rebellions.npu.rbln_host_tool) has installed it, looks in place of this module.
+        The answer is the same, but the host need not compile the sources of the module each time.
       - The module looks where there is no host tool. It also does, and a warning says why, where the tool is of another
         release of this collection, where others than root can change it or a directory above it, where its files are
         not those of its release, where its Python is another one than when it was installed, where the account's shell
         prints something by itself, and where the answer is cut short.
-      - The tool has the effect only with O(options) and O(from_inputs).
+      - Options that are given by themselves, not in O(options) and not by O(from_inputs), need the module.
     type: bool
     default: true
   from_inputs:

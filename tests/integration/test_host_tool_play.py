@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import yaml
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca22_host
@@ -15,7 +16,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import ca
 CONFIG = {"form": "kubernetes"}
 
 
-def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, object]]:
+def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, Any]]:
     """Results by task name."""
     root = str(tmp_path / "root")
     observe = {"root": root, "cdi": CONFIG}
@@ -38,7 +39,14 @@ def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, object]]:
             for name, state in (("stopped", "stopped"), ("gone", "absent"), ("stopped again", "stopped"))
         ),
     ]
-    local = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    return run(tmp_path, tasks, "{{ ansible_playbook_python }}", *extra)
+
+
+def run(
+    tmp_path: Path, tasks: list[dict[str, Any]], python: str, *extra: str, around: tuple[str, ...] = ()
+) -> dict[str, dict[str, Any]]:
+    """Results of tasks on this machine, by their names; `around` is a command that runs the playbook."""
+    local = {"ansible_python_interpreter": python}
     book = [
         {
             "name": "Play",
@@ -51,11 +59,70 @@ def play(tmp_path: Path, *extra: str) -> dict[str, dict[str, object]]:
     ]
     (tmp_path / "play.yml").write_text(yaml.safe_dump(book, sort_keys=False))
     env = dict(os.environ, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json", ANSIBLE_LOCALHOST_WARNING="false")
-    argv = ["ansible-playbook", "-i", "localhost,", str(tmp_path / "play.yml"), *extra]
+    argv = [*around, "ansible-playbook", "-i", "localhost,", str(tmp_path / "play.yml"), *extra]
     done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=180, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     data = json.loads(done.stdout[done.stdout.index("{") :])
     return {task["task"]["name"]: task["hosts"]["localhost"] for task in data["plays"][0]["tasks"]}
+
+
+# Folders of its own for what is installed: nothing outside of the process sees them.
+APART = """\
+set -e
+cp -a /etc "$1"
+mount --bind "$1" /etc
+mount -t tmpfs -o mode=755 none /usr/local
+shift
+exec "$@"
+"""
+
+
+def untimed(found: Any) -> Any:
+    """Facts without what changes by itself."""
+    if isinstance(found, dict):
+        return {key: 0 if key in ("seconds", "disk") else untimed(value) for key, value in found.items()}
+    return [untimed(value) for value in found] if isinstance(found, list) else found
+
+
+def test_the_installed_tool_looks_by_ansible_and_the_module_where_it_must_not(tmp_path: Path) -> None:
+    """A shell that prints, and a directory that everybody can write: the module, and a warning says why."""
+    looks = dict.fromkeys(("first", "tool", "checked", "opened"), 'exec /bin/sh "$@"')
+    looks["noisy"] = 'echo Welcome\nexec /bin/sh "$@"'
+    for name, text in looks.items():
+        (tmp_path / name).write_text('#!/bin/sh\nprintf "%%s\\n" "$2" >>"$0.log"\n%s\n' % text)
+        (tmp_path / name).chmod(0o755)
+    tool = {"units": False, "config": "{{ first.ansible_facts.rbln_observed.host_tool.config }}"}
+    open_it = {"path": "/usr/local/libexec", "mode": "0777"}
+
+    def look(name: str, **more: Any) -> dict[str, Any]:
+        shell = {"ansible_shell_executable": str(tmp_path / name)}
+        return {"name": name, "rebellions.npu.rbln_observe": {"options": {}}, "vars": shell, **more}
+
+    tasks: list[dict[str, Any]] = [
+        look("first", register="first"),
+        {"name": "install", "rebellions.npu.rbln_host_tool": tool},
+        look("tool"),
+        look("checked", check_mode=True, diff=True, environment={"A": "b"}),
+        look("noisy"),
+        {"name": "open", "ansible.builtin.file": open_it},
+        look("opened"),
+        {"name": "gone", "rebellions.npu.rbln_host_tool": {"state": "absent"}},
+        {"name": "left", "ansible.builtin.command": {"argv": ["find", "/usr/local", "/etc/rebellions-npu"]},
+         "failed_when": False},
+    ]  # fmt: skip
+    around = ("unshare", "-m", "sh", "-c", APART, "sh", str(tmp_path / "etc"))
+    done = run(tmp_path, tasks, "/usr/bin/python3", around=around)
+    assert done["install"]["changed"] and "/usr/local/libexec/rebellions-npu/lib" in done["install"]["changed_paths"]
+    ran = {name: (tmp_path / (name + ".log")).read_text().splitlines() for name in looks}
+    assert sorted(name for name, lines in ran.items() if len(lines) == 1) == ["checked", "tool"], ran
+    assert sorted(name for name, lines in ran.items() if "AnsiballZ" in "".join(lines)) == ["first", "noisy", "opened"], ran
+    assert untimed(done["tool"]["ansible_facts"]) == untimed(done["noisy"]["ansible_facts"])
+    assert untimed(done["tool"]["ansible_facts"]) == untimed(done["checked"]["ansible_facts"])
+    why = {name: data["warnings"] for name, data in done.items() if data.get("warnings")}
+    assert sorted(why) == ["noisy", "opened"], why
+    assert "prints 'Welcome' before the answer. Next: Let the start-up files" in why["noisy"][0]
+    assert "everybody can write /usr/local/libexec (mode 0777). Next: " in why["opened"][0]
+    assert done["gone"]["changed"] and done["left"]["stdout"].split() == ["/usr/local", "/usr/local/libexec"]
 
 
 def test_host_tool_by_ansible(tmp_path: Path) -> None:

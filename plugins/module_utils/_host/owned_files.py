@@ -219,13 +219,14 @@ def _compile(host: Host, interpreter: str, folder: str) -> None:
     if not done.ok or done.value.rc:
         said = done.value.out.strip()[-300:] or done.value.err.strip()[-300:] if done.ok else done.detail
         raise NpuError(
-            "%s cannot compile the host tool: %s." % (interpreter, said.rstrip(".")), "Repair this Python and try again."
+            "%s cannot compile the host tool: %s." % (interpreter, said.rstrip(".")),
+            "Repair this Python and try again.",
         )
 
 
 def _settle(folder: str) -> None:
     """Modes for everybody to read and for root to write, whatever the umask is; files and names on the disk."""
-    for at, directories, files in os.walk(folder):
+    for at, _directories, files in os.walk(folder):
         os.chmod(at, DIRECTORY_MODE)
         for name in files:
             path = os.path.join(at, name)
@@ -254,7 +255,7 @@ def _remove_tree(real: str) -> bool:
 
 
 def remove_folder(host: Host, path: str, dry: bool = False) -> bool:
-    """Remove the folder `path` with all that is in it and beside it; False when it does not exist. NpuError on failure."""
+    """Remove the folder `path`, all that is in it, and what is left beside it; False when nothing is there."""
     parent = host.resolve(posixpath.dirname(path))
     if not parent.ok:
         return False

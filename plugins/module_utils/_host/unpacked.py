@@ -107,7 +107,7 @@ def _parts(path: str) -> list[str]:
 
 
 def tag_of(lib: str) -> str:
-    """What Python's own files of compiled sources are named by, for the Python of `lib`; empty where it is not known."""
+    """The cache tag of the Python of `lib`, which is in the names of compiled files; empty where it is not known."""
     real = os.path.realpath(os.path.join(lib, LINK))
     if real == os.path.realpath(sys.executable):
         return sys.implementation.cache_tag or ""
@@ -118,8 +118,8 @@ def tag_of(lib: str) -> str:
 def judge(lib: str, wanted: str, compiled: bool = True) -> None:
     """Unfit unless the folder `lib` has the sources `wanted`, and nobody else can change it or what is in it.
 
-    `lib` is a real path; who can change the way to it is another question. With `compiled` its Python must have compiled
-    all of them.
+    `lib` is a real path; who can change the way to it is another question. With `compiled` its Python must have
+    compiled all of them.
     """
     folder = posixpath.join(lib, wanted)
     _fit(lib, os.lstat(lib), True)

@@ -33,7 +33,7 @@ _NEXT = {
     unpacked.OTHER: _AGAIN,
     unpacked.SPOILT: "Look at who changed it. " + _AGAIN,
     unpacked.PYTHON_CHANGED: _AGAIN,
-    unpacked.CHANGEABLE: "Make what is named root's, with mode 0755, and look for files that nobody should have put there.",
+    unpacked.CHANGEABLE: "Make it root's, with mode 0755, and look for files that nobody should have put there.",
 }
 _SILENT = "Let the start-up files of its account print nothing where there is no terminal."
 _REPORT = f"Run {NAME} observe on the host; if that works, report a fault of this collection."

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The observation by the host tool: the same as the module's, and nothing that others could have changed runs as root."""
+"""The observation by the host tool: the module's answer, and nothing that others could have changed runs as root."""
 
 from __future__ import annotations
 
