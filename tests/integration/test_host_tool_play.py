@@ -115,7 +115,8 @@ def test_the_installed_tool_looks_by_ansible_and_the_module_where_it_must_not(tm
     assert done["install"]["changed"] and "/usr/local/libexec/rebellions-npu/lib" in done["install"]["changed_paths"]
     ran = {name: (tmp_path / (name + ".log")).read_text().splitlines() for name in looks}
     assert sorted(name for name, lines in ran.items() if len(lines) == 1) == ["checked", "tool"], ran
-    assert sorted(name for name, lines in ran.items() if "AnsiballZ" in "".join(lines)) == ["first", "noisy", "opened"], ran
+    by_module = sorted(name for name, lines in ran.items() if "AnsiballZ" in "".join(lines))
+    assert by_module == ["first", "noisy", "opened"], ran
     assert untimed(done["tool"]["ansible_facts"]) == untimed(done["noisy"]["ansible_facts"])
     assert untimed(done["tool"]["ansible_facts"]) == untimed(done["checked"]["ansible_facts"])
     why = {name: data["warnings"] for name, data in done.items() if data.get("warnings")}
