@@ -33,7 +33,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.look 
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import program
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import BY_HOST_TOOL, observe_options
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
+    BY_HOST_TOOL,
+    observe_options,
+    role_inputs,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 # Where Ansible looks for a Python by itself.
@@ -177,3 +181,4 @@ class ActionModule(Answering):
 
 # Once a run: ansible loads its plugins before it starts a process for each host and task.
 program()
+role_inputs()

@@ -23,6 +23,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     PREFLIGHT,
     cdi_options,
     observe_options,
+    role_inputs,
+    support_matrix,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import check_rules
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import from_bundle, lacks_bundle, plan
@@ -83,16 +85,19 @@ class ActionModule(Answering):
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         variables = task_vars or {}
         result: dict[str, t.Any] = super().run(tmp, task_vars)
+        given = dict(self._task.args)
+        # Not for the validator, which copies all of it. As a template ansible would copy it too, so it may be a name.
+        observation, rules = given.pop("observation", None), given.pop("support_matrix", None)
+        self._task.args = given
         _validation, args = self.validate_argument_spec(
             argument_spec={
-                "observation": {"type": "dict"},
-                "support_matrix": {"type": "list", "elements": "dict", "required": True},
                 "fail_on_stops": {"type": "bool", "default": True},
                 "warn": {"type": "bool", "default": True},
             }
         )
-        observation = args["observation"]
-        if observation is None:
+        if isinstance(observation, str):
+            observation = variables.get(observation)
+        if not isinstance(observation, dict):
             observation = self._observe(variables)
             if observation.get("failed") or observation.get("unreachable"):
                 result.update(observation)
@@ -105,7 +110,9 @@ class ActionModule(Answering):
             wanted = read_inputs(self._templar, variables)
             check_rules(wanted[EXTRA], EXTRA)
             wanted["rbln_driver_version"] = wanted_version(wanted, seen["rbln"])
-            matrix = wanted[EXTRA] + args["support_matrix"]
+            if rules is not None:
+                check_rules(rules, "support_matrix")
+            matrix = wanted[EXTRA] + (support_matrix() if rules is None else rules)
             proxies = self._proxies(wanted, seen["rbln_runtimes"], variables)
             case = Case(wanted, seen["rbln"], seen["rbln_runtimes"], seen["rbln_observed"], matrix, proxies)
             planned = plan(case, _groups(variables, seen["rbln"]["pool_key"])).to_dict()
@@ -215,3 +222,8 @@ class ActionModule(Answering):
         task.args = {"from_inputs": True}
         seen: dict[str, t.Any] = self._action("rebellions.npu.rbln_observe", task).run(task_vars=variables)
         return seen
+
+
+# Once a run: ansible loads its plugins before it starts a process for each host and task.
+role_inputs()
+support_matrix()

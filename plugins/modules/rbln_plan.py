@@ -23,17 +23,17 @@ options:
   observation:
     description:
       - The registered result of M(rebellions.npu.rbln_observe) in this run, with the checks of the scopes V(driver) and
-        V(toolkit).
+        V(toolkit), or the name of the variable that has it. The name costs less.
       - Without it the host is observed first. Facts from a cache are never used.
-    type: dict
+    type: raw
   support_matrix:
     description:
       - Rules of the support matrix. Each has C(os), C(version), C(kernel) (the kernel series), and may have C(drivers)
         (version constraints), C(families), C(kernel_max), C(flavours), C(tested) (V(full) or V(partial)), C(too_old),
         and C(too_new) (what to do about it).
+      - The default are the rules of this collection.
     type: list
     elements: dict
-    required: true
   fail_on_stops:
     description: Fail the host when the plan has a stop. Nothing has been changed at that point.
     type: bool
@@ -65,7 +65,7 @@ EXAMPLES = r"""
 
 - name: Plan, and only report what would stop the run
   rebellions.npu.rbln_plan:
-    observation: "{{ observation }}"
+    observation: observation
     support_matrix: []
     fail_on_stops: false
   register: plan

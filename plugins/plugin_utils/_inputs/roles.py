@@ -54,6 +54,29 @@ def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
 
 
 @functools.lru_cache(maxsize=None)
+def role_texts(name: str) -> dict[str, t.Any]:
+    """The vars of a role; a text that only names another one of them is that one. Read once a process."""
+    text = (COLLECTION / "roles" / name / "vars" / "main.yml").read_text(encoding="utf-8")
+    data: dict[str, t.Any] = yaml.load(text, Loader=Loader)
+    named = {"{{ %s }}" % key: value for key, value in data.items() if isinstance(value, str)}
+    return {key: _named(value, named) for key, value in data.items()}
+
+
+def _named(value: t.Any, named: t.Mapping[str, str]) -> t.Any:
+    if isinstance(value, dict):
+        return {key: _named(item, named) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_named(item, named) for item in value]
+    return named.get(value, value) if isinstance(value, str) else value
+
+
+def support_matrix() -> list[dict[str, t.Any]]:
+    """The rules of the collection: callers must not change them."""
+    rules: list[dict[str, t.Any]] = role_texts(PREFLIGHT)[f"__{PREFLIGHT}_support_matrix"]
+    return rules
+
+
+@functools.lru_cache(maxsize=None)
 def role_defaults(name: str) -> dict[str, t.Any]:
     """The defaults of a role, templates of ours. Read once a process: callers must not change the result."""
     text = (COLLECTION / "roles" / name / "defaults" / "main.yml").read_text(encoding="utf-8")
@@ -75,6 +98,17 @@ def _default(entry: t.Mapping[str, t.Any]) -> t.Any:
     return trust_as_template(value) if isinstance(value, str) else value
 
 
+def _is_plain(value: t.Any) -> bool:
+    """Whether there is no template in it; what is not known is not plain. A template costs a hundred times the look."""
+    if isinstance(value, str):
+        return "{" not in value
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, (bool, int, float))
+
+
 def raw_inputs(
     templar: t.Any, variables: t.Mapping[str, t.Any], spec: t.Mapping[str, t.Mapping[str, t.Any]]
 ) -> dict[str, t.Any]:
@@ -82,9 +116,13 @@ def raw_inputs(
 
     Templates are resolved, types are not converted yet. None, and empty text for what is no text, mean not set.
     """
-    found = {name: templar.template(variables[name]) for name in spec if name in variables}
+
+    def resolved(value: t.Any) -> t.Any:
+        return value if _is_plain(value) else templar.template(value)
+
+    found = {name: resolved(variables[name]) for name in spec if name in variables}
     return {
-        name: templar.template(_default(entry)) if is_nothing(found.get(name), entry) else found[name]
+        name: resolved(_default(entry)) if is_nothing(found.get(name), entry) else found[name]
         for name, entry in spec.items()
     }
 

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     HOST_ROLES,
     observe_options,
+    raw_inputs,
     read_inputs,
     role_inputs,
 )
@@ -130,3 +131,30 @@ def test_isolation_is_only_there_when_asked_for() -> None:
 def test_a04_a_version_given_as_a_number_is_refused() -> None:
     with pytest.raises(NpuError, match="rbln_driver_version is the number 3.2"):
         options(rbln_driver_version=3.2)
+
+
+def test_only_a_template_is_rendered() -> None:
+    asked: list[t.Any] = []
+
+    class Templar:
+        @staticmethod
+        def template(value: t.Any) -> t.Any:
+            asked.append(value)
+            return "3.2.2" if value == "{{ site_version }}" else value
+
+    unknown = object()
+    given: dict[str, t.Any] = {
+        "rbln_driver_version": "{{ site_version }}",
+        "rbln_discover_timeout": 3,
+        "rbln_discover_expected_addresses": ["0000:83:00.0"],
+        "rbln_container_toolkit_runtimes": ["{% if x %}docker{% endif %}"],
+        "rbln_container_toolkit_hook_path": unknown,
+    }
+    spec = {name: {"default": "{{ rbln_driver_version }}"} for name in ("rbln_x", *given)}
+    found = raw_inputs(Templar(), {**given, "rbln_y": "{{ x }}"}, {**spec, "rbln_z": {"default": "text"}})
+    assert [one for one in asked if one is not unknown] == [
+        "{{ site_version }}", ["{% if x %}docker{% endif %}"], "{{ rbln_driver_version }}",
+    ]  # fmt: skip
+    assert len(asked) == 4 and found == {
+        **given, "rbln_driver_version": "3.2.2", "rbln_x": "{{ rbln_driver_version }}", "rbln_z": "text",
+    }  # fmt: skip

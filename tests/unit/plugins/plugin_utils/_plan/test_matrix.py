@@ -10,6 +10,7 @@ import typing as t
 import pytest
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import support_matrix
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.matrix import (
     check_rules,
     judge,
@@ -30,6 +31,11 @@ def matrix_fixture() -> list[dict[str, t.Any]]:
             if key in rule:
                 rule[key] = data[rule[key].strip("{} ")]
     return rules
+
+
+def test_the_collection_s_rules_are_those_of_the_role(matrix: list[dict[str, t.Any]]) -> None:
+    assert support_matrix() == matrix and "{{" not in str(support_matrix()) and "rbln_preflight_pciehp" in str(matrix)
+    assert support_matrix() is support_matrix()
 
 
 @pytest.mark.parametrize(
