@@ -34,7 +34,7 @@ from ._contenders import BenchError, Spent, bare, naive, oldest, operands, ours,
 from ._events import Event, read_events
 from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
 
-EXECUTIONS_LIMIT, TASKS_LIMIT = 2, 10
+EXECUTIONS_LIMIT, TASKS_LIMIT = 1, 2
 # Ratios of CPU seconds a host: at most, or for the naive role at least.
 BARE_AIM, PYINFRA_AIM, NAIVE_AIM, SECOND_AIM, GROWTH_AIM = 6.0, 1.2, 20.0, 0.15, 1.1
 # MiB (PSS) of the main process, and of it with as many forks as this.

@@ -20,7 +20,8 @@ from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE: list[dict[str, Any]] = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
+SITE_PATH = ROOT / "playbooks" / "site.yml"
+SITE: list[dict[str, Any]] = yaml.safe_load(SITE_PATH.read_text(encoding="utf-8"))
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 STOPPING = {"ansible.builtin.fail", "ansible.builtin.assert"}
 
@@ -134,6 +135,31 @@ def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> 
     assert "ansible.builtin.fail" in told and group in told["vars"]["__rbln_why"]
     text = told["vars"]["__rbln_left_alone"]
     assert "rbln_failure_budget is" in text and " Next: " in text
+
+
+def test_a_host_on_which_nothing_is_to_be_done_costs_no_process_after_its_plan() -> None:
+    """A skipped task forks one; a budget is counted by a task of every host."""
+    ended = {play["name"]: play["pre_tasks"] for play in SITE if "pre_tasks" in play}
+    assert sorted(ended) == ["3 Hosts", "5 Result"]
+    assert all([task["ansible.builtin.meta"] for task in tasks] == ["end_host"] for tasks in ended.values())
+    assert ended["3 Hosts"][0]["when"] == [
+        "rbln_failure_budget is not defined", "rbln_preflight_plan.roles | length == 0",
+    ]  # fmt: skip
+    (meta,), (told,) = ended["5 Result"], SITE[-1]["tasks"]
+    assert meta["when"] == "__rbln_why | length == 0" and meta["vars"] == told["vars"]
+
+
+def test_a_host_is_planned_after_it_is_in_its_pool() -> None:
+    """Before that, the variables of its pool do not apply: a plan in the play that observes would be wrong."""
+    observing, planning = SITE[:2]
+    assert [role["name"].rpartition(".")[2] for role in roles_of(SITE_PATH)[:3]] == [
+        "rbln_preflight", "rbln_discover", "rbln_preflight",
+    ]  # fmt: skip
+    discover = yaml.safe_load((ROOT / "roles" / "rbln_discover" / "tasks" / "main.yml").read_text(encoding="utf-8"))
+    assert [key for task in discover for key in task if "." in key] == [
+        "rebellions.npu.rbln_observe", "ansible.builtin.group_by",
+    ]  # fmt: skip
+    assert "rbln_plan" not in str(observing) + str(discover) and planning["name"] == "2 Preflight"
 
 
 def test_check_mode_shows_the_plan_where_a_cluster_refuses_it_and_fails_after_that() -> None:
