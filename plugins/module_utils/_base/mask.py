@@ -103,97 +103,102 @@ def _is_query(found: re.Match[str]) -> bool:
     ) and not found.group("s").startswith("***")
 
 
-_RULES: tuple[tuple[re.Pattern[str], Judge], ...] = (
+def _pattern(text: str) -> t.Callable[[], re.Pattern[str]]:
+    """Compiled at its first use, and kept by `re`: most processes need none of them."""
+    return functools.partial(re.compile, text)
+
+
+_RULES: tuple[tuple[t.Callable[[], re.Pattern[str]], Judge], ...] = (
     # Private keys in PEM, also with line ends written as \n, and the same in base64.
     (
-        re.compile(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<s>.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"),
+        _pattern(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<s>.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"),
         _always,
     ),
-    (re.compile(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"), _always),
+    (_pattern(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"), _always),
     # Credentials in an address: all before the last @. A user alone may be a token, but not that of ssh.
     (
-        re.compile(
+        _pattern(
             r"\b(?!ssh:|git\+ssh:|sftp:|docker:|oci:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"
         ),
         _always,
     ),
     (
-        re.compile(
+        _pattern(
             r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
             r"[^\s\"<>]{1,1000})@(?!sha\d)(?=[\w.\[-])"
         ),
         _always,
     ),
     (
-        re.compile(
+        _pattern(
             r"(?<![\w/.%+-])(?:(?i:iscsi):)?(?P<s>[\w.%+-]{1,200}:(?!\*{3})[^\s/@\"<>]{1,1000})@(?!sha\d+:)"
             r"(?=[\w.\[-])"
         ),
         _always,
     ),
-    (re.compile(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query),
+    (_pattern(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query),
     # Headers, with or without their name.
     (
-        re.compile(
+        _pattern(
             r"(?i)\b(?:proxy-)?authorization\\?[\"']?[ \t]*[:=][ \t]*\[?\s*\\?[\"']?"
             r"(?:%s[ \t]+)?(?!%s[ \t]+\*)(?P<s>[^\s\"'\[\]\\*][^\r\n\"'\\]*)" % (_SCHEME, _SCHEME)
         ),
         _always,
     ),
-    (re.compile(r"(?i)\bbasic[ \t]+(?P<s>[A-Za-z0-9+/]{6,}={0,2})(?![A-Za-z0-9+/=])"), _is_basic),
-    (re.compile(r"(?i)\bbearer[ \t]+(?!\w+=\")(?=[\w.~+/-]*\d|[\w.~+/=-]{20})(?P<s>[\w.~+/-]{6,}=*)"), _always),
-    (re.compile(r"(?i)\b(?:set-)?cookie2?\\?[\"']?[ \t]*[:=][ \t]*\\?[\"']?(?P<s>[^\s\"'\\*][^\r\n\"'\\]*)"), _always),
+    (_pattern(r"(?i)\bbasic[ \t]+(?P<s>[A-Za-z0-9+/]{6,}={0,2})(?![A-Za-z0-9+/=])"), _is_basic),
+    (_pattern(r"(?i)\bbearer[ \t]+(?!\w+=\")(?=[\w.~+/-]*\d|[\w.~+/=-]{20})(?P<s>[\w.~+/-]{6,}=*)"), _always),
+    (_pattern(r"(?i)\b(?:set-)?cookie2?\\?[\"']?[ \t]*[:=][ \t]*\\?[\"']?(?P<s>[^\s\"'\\*][^\r\n\"'\\]*)"), _always),
     # netrc: in one line, or one line of it.
-    (re.compile(r"\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(?P<s>\S+)"), _always),
-    (re.compile(r"(?m)^[-+ \t]*password[ \t]+(?P<s>[^\s=:*]\S*)[ \t]*$"), _always),
+    (_pattern(r"\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(?P<s>\S+)"), _always),
+    (_pattern(r"(?m)^[-+ \t]*password[ \t]+(?P<s>[^\s=:*]\S*)[ \t]*$"), _always),
     # Tokens of a known form, and the hash of a password.
-    (re.compile(r"(?<![\w-])(?P<s>eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*)"), _always),
-    (re.compile(r"(?<![\w+/])(?P<s>(?:eyJhdXRo|eyAiYXV0a|ewogICJhdXRo|eyJ1c2VybmFtZ)[\w+/-]+=*)"), _always),
+    (_pattern(r"(?<![\w-])(?P<s>eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*)"), _always),
+    (_pattern(r"(?<![\w+/])(?P<s>(?:eyJhdXRo|eyAiYXV0a|ewogICJhdXRo|eyJ1c2VybmFtZ)[\w+/-]+=*)"), _always),
     (
-        re.compile(
+        _pattern(
             r"(?<![\w-])(?P<s>(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[oprsu]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|"
             r"hf_[A-Za-z0-9]{20,}|xox[a-z]-[\w-]{10,}|sk-[\w-]{20,}|hvs\.[\w-]{20,}|dckr_pat_[\w-]{16,})"
         ),
         _always,
     ),
-    (re.compile(r"(?P<s>\$(?:1|2[aby]|5|6|y)\$[\w./$=,]{16,})"), _always),
-    (re.compile(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"), _always),
+    (_pattern(r"(?P<s>\$(?:1|2[aby]|5|6|y)\$[\w./$=,]{16,})"), _always),
+    (_pattern(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"), _always),
     # Options whose value is the next word, in a command line and in a list of words.
     (
-        re.compile(
+        _pattern(
             r"(?i)(?<!\S)(?=-)%s%s[ \t]+%s(?!-)(?:\"(?P<double>[^\"\n]*)|'(?P<single>[^'\n]*)|(?P<s>[^\s\"']+))"
             % (_KEY, _PROSE, _NOT)
         ),
         _always,
     ),
-    (re.compile(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % _WORD), _always),
-    (re.compile(r"(?<!\S)(?:-[uU]|--user|--proxy-user)[ =](?P<s>[^\s:/\"'*]+:[^\s\"']+)"), _is_user),
-    (re.compile(r"(?i)<%s>(?P<s>[^<\n]+)</" % _KEY), _always),
+    (_pattern(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % _WORD), _always),
+    (_pattern(r"(?<!\S)(?:-[uU]|--user|--proxy-user)[ =](?P<s>[^\s:/\"'*]+:[^\s\"']+)"), _is_user),
+    (_pattern(r"(?i)<%s>(?P<s>[^<\n]+)</" % _KEY), _always),
     # Names with their values: a block of YAML, a word "NAME=value of words", texts, lists, the rest of a line, a word.
     (
-        re.compile(
+        _pattern(
             r"(?im)^(?P<indent>[ \t]*)(?:- +)?[\"']?%s[\"']?[ \t]*:[ \t]*[|>][0-9+-]*[ \t]*\n"
             r"(?P<s>(?:(?P=indent)[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)+)" % _KEY
         ),
         _always,
     ),
-    (re.compile(r"(?i)([\"'])%s=%s(?P<s>(?:(?!\1)[^\n\\*]|\\.)(?:(?!\1)[^\n\\]|\\.)*)\1" % (_KEY, _NOT)), _always),
+    (_pattern(r"(?i)([\"'])%s=%s(?P<s>(?:(?!\1)[^\n\\*]|\\.)(?:(?!\1)[^\n\\]|\\.)*)\1" % (_KEY, _NOT)), _always),
     (
-        re.compile(
+        _pattern(
             r"(?is)%s(?:\\?[\"'])?[ \t]*(?:=>?|:)[ \t]*(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
         ),
         _is_text,
     ),
-    (re.compile(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?[ \t]*|:\s*)(?:%s|\{(?P<s>[^}]*\n[^}]*))" % (_KEY, _LISTED)), _always),
+    (_pattern(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?[ \t]*|:\s*)(?:%s|\{(?P<s>[^}]*\n[^}]*))" % (_KEY, _LISTED)), _always),
     (
-        re.compile(
+        _pattern(
             r"(?im)^[-+ \t]*(?:export[ \t]+)?[\"']?%s[\"']?(?:[ \t]+=[ \t]*|[ \t]*:(?=[ \t])%s[ \t]+)%s"
             r"(?P<s>[^\s\"'\[{|>&*\\,/](?:[^\n#,;}\"'\\]|(?<!\s)[#,;}\\])*[^\s,;}\"'])" % (_KEY, _PROSE, _NOT)
         ),
         _always,
     ),
     (
-        re.compile(
+        _pattern(
             r"(?i)%s(?:\\?[\"'])?[ \t]*(?:=>?%s|:(?!//)%s)[ \t]*%s"
             r"(?P<s>(?:[^\s\"'\[{|>*\\,;&/]|/(?=\S*[+=]))(?:[^\s\"'\\]*[^\s\"'\\,;.)}\]])?)"
             % (_KEY, _NEXT, _PROSE, _NOT)
@@ -224,7 +229,7 @@ def _replace(text: str, note: t.Callable[[str], None]) -> str:
         return found.group(0)[:start] + hidden + found.group(0)[end:]
 
     for pattern, judge in _RULES:
-        text = pattern.sub(functools.partial(hide, judge), text)
+        text = pattern().sub(functools.partial(hide, judge), text)
     return text
 
 

@@ -60,7 +60,11 @@ def schema_of(files: ConfigSet, release: Release) -> int | None:
 
 
 def read_state(context: Context, reader: Reader, found: Runtime, named: bool) -> None:
-    """Fill version, configuration files, CDI state. The program's own loader is the judge when it can run."""
+    """Fill version, configuration files, CDI state.
+
+    The program's own loader is the judge, where it can run, of what is not as wanted or not read. An edit is judged by
+    it in any case.
+    """
     path = found.main_config or ""
     if found.binary:
         found.version = version_in(context.said([found.binary, "--version"]))
@@ -83,7 +87,9 @@ def read_state(context: Context, reader: Reader, found: Runtime, named: bool) ->
         reader.states[path] = Effective(False, False, (), None)
         return
     state, source = effective(files, release), "own reading of %d files" % len(files.files)
-    if files.files or files.error_code == "containerd_config_invalid":
+    # What is as wanted needs no other judge: each observation would start a program for it.
+    differs = state.error or missing_keys(state, context.options.spec_dir) or state.cri_enabled is False
+    if (files.files and differs) or files.error_code == "containerd_config_invalid":
         state, source = _judged(context, found, path, release, state, source)
     reader.states[path] = state
     found.cri_enabled = state.cri_enabled

@@ -26,16 +26,16 @@ REFUSED = (KUBESPRAY,)
 
 
 class Tool(t.NamedTuple):
-    """What its texts and names look like, its kind, its name, and what it makes the file from."""
+    """What its texts and names look like (compiled at first use), its kind, its name, what it makes the file from."""
 
-    pattern: t.Pattern[str]
+    pattern: str
     kind: str
     name: str
     source: str
 
 
 def _tool_row(pattern: str, kind: str, name: str, source: str) -> Tool:
-    return Tool(re.compile(r"(?i)(?<![a-z])(?:%s)" % pattern), kind, name, source)
+    return Tool(r"(?i)(?<![a-z])(?:%s)" % pattern, kind, name, source)
 
 
 TOOLS = (
@@ -139,7 +139,7 @@ def _tool(*texts: str, kinds: t.Sequence[str] = (CONFIG, NODE, VENDOR)) -> tuple
     """(name, what it makes the file from) of the first program that a text names."""
     for text in texts:
         for tool in TOOLS:
-            if tool.kind in kinds and tool.pattern.search(text):
+            if tool.kind in kinds and re.search(tool.pattern, text):
                 return tool.name, tool.source
     return None
 

@@ -308,7 +308,26 @@ def test_an_unchanged_host_costs_one_systemctl_and_the_runtimes_own_words(tmp_pa
     machine.containerd("2.1.5", "version = 3\n")
     machine.kubelet()
     machine.detect()
-    assert [argv[0] for argv in machine.asked] == ["systemctl", "/usr/bin/containerd", "/usr/bin/containerd"]
+    asked = [" ".join(argv[:2]) for argv in machine.asked]
+    assert asked == ["systemctl show", "/usr/bin/containerd --version"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = false\n",
+        "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\ncdi_spec_dirs = ['/etc/cdi']\n",
+        "version = 3\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n",
+        "version = 3\n[[[\n",
+    ],
+)
+def test_the_program_s_own_loader_judges_what_is_not_as_wanted(tmp_path: Path, text: str) -> None:
+    machine = Machine(tmp_path)
+    machine.containerd("2.1.5", text)
+    machine.kubelet()
+    machine.detect()
+    dump = ["/usr/bin/containerd", "--config", "/etc/containerd/config.toml", "config", "dump"]
+    assert [list(argv) for argv in machine.asked].count(dump) == 1
 
 
 @pytest.mark.parametrize("name", ["P03-kubelet-root"])
