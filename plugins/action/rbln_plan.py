@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask, masked
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import ERROR, NpuError, Problem, ProblemData
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._cdi.options import form_for
@@ -39,6 +39,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.situation imp
 # What the role registers of the looks at the controller.
 FINDINGS = ("%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT)
 EXTRA = "rbln_preflight_support_matrix_extra"
+# An input of the role, and what its playbooks may set. The role names no template, which would be rendered each time.
+STOP, WARN = "%s_stop" % PREFLIGHT, "__%s_warn" % PREFLIGHT
 # A registered result is printed with -v; the roles read these from their variables.
 SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
 # An address with a secret is refused, and the driver module reads the arguments of an installer again.
@@ -91,8 +93,8 @@ class ActionModule(Answering):
         self._task.args = given
         _validation, args = self.validate_argument_spec(
             argument_spec={
-                "fail_on_stops": {"type": "bool", "default": True},
-                "warn": {"type": "bool", "default": True},
+                "fail_on_stops": {"type": "bool"},
+                "warn": {"type": "bool", "default": variables.get(WARN, True)},
             }
         )
         if isinstance(observation, str):
@@ -145,7 +147,8 @@ class ActionModule(Answering):
         cautions = [_problem_text(item) for item in planned["cautions"] if args["warn"] and item["severity"] != "info"]
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
-        if planned["stops"] and args["fail_on_stops"]:
+        stop = wanted[STOP] if args["fail_on_stops"] is None else args["fail_on_stops"]
+        if planned["stops"] and stop:
             # A callback prints all of a failed result: the message is to be seen.
             for key in ("ansible_facts", "observation", "wanted", "options", "cdi_options", "proxies", "driver_files",
                         "acts", "disruption", "roles", "schema", "stale_units", "unrepaired"):  # fmt: skip
@@ -227,3 +230,4 @@ class ActionModule(Answering):
 # Once a run: ansible loads its plugins before it starts a process for each host and task.
 role_inputs()
 support_matrix()
+mask("password")

@@ -35,9 +35,10 @@ options:
     type: list
     elements: dict
   fail_on_stops:
-    description: Fail the host when the plan has a stop. Nothing has been changed at that point.
+    description:
+      - Fail the host when the plan has a stop. Nothing has been changed at that point.
+      - The default is the input C(rbln_preflight_stop).
     type: bool
-    default: true
   warn:
     description: Show each caution as a warning of the task. M(rebellions.npu.rbln_plan_show) shows equal ones once.
     type: bool

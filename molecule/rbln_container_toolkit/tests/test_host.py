@@ -38,3 +38,11 @@ def test_containerd_runs_with_its_configuration(host):
 
 def test_host_tool_answers(host):
     assert host.run("/usr/local/libexec/rebellions-npu/rbln-host --help").rc == 0
+
+
+def test_its_sources_are_root_s_and_compiled(host):
+    lib = "/usr/local/libexec/rebellions-npu/lib"
+    (folder,) = [name for name in host.file(lib).listdir() if name != "python"]
+    assert len(folder) == 32 and host.file(lib + "/python").linked_to.startswith("/usr/bin/python3")
+    assert host.check_output("find %s -not -user root -o -not -type l -perm /022" % lib) == ""
+    assert host.file("%s/%s/npu_host/_observe/observe.py" % (lib, folder)).mode == 0o644

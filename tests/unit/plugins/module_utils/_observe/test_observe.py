@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,23 @@ def test_after_the_specification_and_the_proof_the_observation_is_the_proof(tmp_
     assert observed["cdi"]["state"] == "current" and refresh(PROFILE, host, settings())["changed"] is False
     tree.real("/run/rbln/validations/driver-ready").write_text("IS_HOST_DRIVER=false\n")
     assert observe(PROFILE, host, settings())["observed"]["markers"]["current"] is False
+
+
+def test_an_observation_of_a_proven_host_starts_few_programs(tmp_path: Path) -> None:
+    """Each program costs more than all files that are read. A new one needs a reason, and its line here."""
+    tree = with_podman(ca22_host(tmp_path))
+    host = tree.host()
+    refresh(PROFILE, host, settings())
+    prove_look(PROFILE, host, look(PROFILE, host, settings()), settings("write"))
+    started: list[str] = []
+
+    def runner(argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Any:
+        started.append(os.path.basename(argv[0]))
+        return tree.run(argv, timeout, env)
+
+    seen = observe(PROFILE, Host(str(tmp_path), runner=runner), settings())
+    assert seen["observed"]["passed"] is True
+    assert Counter(started) == {"rbln-smi": 2, "systemctl": 1, "podman": 1}, started
 
 
 def test_every_directory_that_a_runtime_reads_is_looked_at_S03_foreign_cdi(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
+import jinja2
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -153,8 +154,33 @@ def test_only_a_template_is_rendered() -> None:
     spec = {name: {"default": "{{ rbln_driver_version }}"} for name in ("rbln_x", *given)}
     found = raw_inputs(Templar(), {**given, "rbln_y": "{{ x }}"}, {**spec, "rbln_z": {"default": "text"}})
     assert [one for one in asked if one is not unknown] == [
-        "{{ site_version }}", ["{% if x %}docker{% endif %}"], "{{ rbln_driver_version }}",
+        "{{ rbln_driver_version }}", "{{ site_version }}", ["{% if x %}docker{% endif %}"],
     ]  # fmt: skip
     assert len(asked) == 4 and found == {
         **given, "rbln_driver_version": "3.2.2", "rbln_x": "{{ rbln_driver_version }}", "rbln_z": "text",
     }  # fmt: skip
+
+
+def test_a_default_that_names_a_shared_input_is_not_rendered() -> None:
+    """The values are those of the templates, for all of ours."""
+    environment = jinja2.Environment()
+    environment.filters["bool"] = lambda value: str(value).lower() in ("true", "yes", "1")
+    asked: list[t.Any] = []
+
+    class Templar:
+        @staticmethod
+        def template(value: t.Any) -> t.Any:
+            asked.append(value)
+            return environment.from_string(value).render(site="rendered", **given)
+
+    names = {"rbln_sdk", "rbln_airgap", "rbln_ca_cert", "rbln_http_proxy", "rbln_https_proxy", "rbln_no_proxy"}
+    own = {name: entry for name, entry in role_inputs().items() if "{{" in str(entry.get("default"))}
+    assert names == {name for entry in own.values() for name in names if name in entry["default"]} and len(own) == 6
+    for given in ({}, dict.fromkeys(names, ""), dict.fromkeys(names), dict.fromkeys(names, "x"), {"rbln_airgap": True}):
+        del asked[:]
+        plain = {name: environment.from_string(entry["default"]).render(**given) for name, entry in own.items()}
+        assert raw_inputs(Templar(), given, own) == plain
+        assert asked == [own["rbln_driver_bundle"]["default"]] * ("rbln_airgap" in given)
+    assert raw_inputs(Templar(), {"rbln_sdk": "{{ site }}"}, {"rbln_preflight_sdk": own["rbln_preflight_sdk"]}) == {
+        "rbln_preflight_sdk": "rendered"
+    }
