@@ -111,7 +111,7 @@ def _lacks_interpreter(host: Host, content: bytes) -> bool:
 
 def _unpacked_on_host(host: Host, path: str) -> str:
     """The digest of the sources in a folder that can be run and has nothing else; else what is wrong with it."""
-    names = [name for name in host.listdir(path).get([]) if name != LINK]
+    names: list[str] = [name for name in host.listdir(path).get([]) if name != LINK]
     if len(names) != 1:
         return "%d folders" % len(names)
     try:
