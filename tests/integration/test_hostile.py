@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.unpacked import MARK
 
 from tests.integration._hostile import Data, Hostile
 from tests.integration._play import STAGED
@@ -77,6 +78,34 @@ def test_a_wrong_answer_fails_its_host_alone(tmp_path: Path, venv: Path) -> None
         assert "%s answered rbln_observe with a wrong value: " % host in failed.msg and where in failed.msg, failed.msg
         assert failed.msg.count("Next: ") == 1 and len(failed.msg) < 600, failed.msg
     assert control.files() == before
+
+
+def test_a_host_tool_that_answers_wrong_is_judged_like_a_module(tmp_path: Path) -> None:
+    """The module looks in its place, a warning says why, and what the host says there is no template and clean."""
+    control = Hostile(tmp_path, ["wrong", "spoken", "strange", "cut", "noisy"])
+    bad = at(control.good, "ansible_facts/rbln/npus", trap(control))
+    why = "\x1b[2J%s\nsecond" % trap(control)
+    said = {
+        "wrong": MARK + json.dumps({"answer": bad}),
+        "spoken": MARK + json.dumps({"unfit": "changeable", "why": why}),
+        "strange": MARK + json.dumps({"unfit": "../x", "why": ["y"]}),
+        "cut": (MARK + json.dumps({"answer": bad}))[:60],
+        "noisy": "\x1b]0;title\x07Welcome\n" + MARK + "{}\n",
+    }
+    for host, text in said.items():
+        control.answer(host, "look", text)
+    before = control.files()
+    run = control.play("discover")
+    assert run.code == 0 and control.files() == before, run.out[-2000:] + run.err[-1000:]
+    told = {host: " ".join(run.one("Observe the host", host).data["warnings"]) for host in said}
+    assert all(text.startswith("The host tool of %s was not used" % host) for host, text in told.items()), told
+    assert "answered rbln_observe with a wrong value: " in told["wrong"], told
+    assert "observation: %s second. Next: Make it root's" % trap(control) in told["spoken"], told
+    assert (
+        "['y']" in told["strange"] and "cut short" in told["cut"] and "Welcome' before the answer" in told["noisy"]
+    ), told
+    assert all(control.asked(host) == ["rbln_observe"] for host in said)
+    assert not HIDDEN.search(run.out + run.err) and not (control.folder / "rendered").exists()
 
 
 MEMBER = """
