@@ -29,7 +29,7 @@ NAMESPACE_OF_TESTS = "rbln-it"
 NODE_LABEL = "npu-lab/integration"
 RESOURCE = "rebellions.ai/npu"
 # Tasks of site.yml that one host does for all.
-ONCE = ("Judge the inputs of all hosts", "Open what is on the controller")
+ONCE = ("Judge the inputs of all hosts", "Open what is on the controller", "Show the plan")
 
 Data = dict[str, t.Any]
 
