@@ -264,7 +264,7 @@ def remove_folder(host: Host, path: str, dry: bool = False) -> bool:
     if dry:
         return any(os.path.lexists(one) for one in every)
     try:
-        return any([_remove_tree(one) for one in every])
+        return True in [_remove_tree(one) for one in every]
     except OSError as exc:
         raise explain(exc, path, "removed") from exc
 
