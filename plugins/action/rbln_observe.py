@@ -13,11 +13,11 @@ import shlex
 import typing as t
 
 from ansible import constants
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, lost
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     fingerprints,
     judge_again,
@@ -134,8 +134,12 @@ class ActionModule(Answering):
         environment: dict[str, t.Any] = {}
         self._compute_environment_string(environment)
         sent = order(args, environment)
-        done = self._low_level_execute_command(command(self._python(variables)), in_data=sent)
-        said, host = read(done["rc"], done["stdout"], done["stderr"]), self._host_name(variables)
+        host = self._host_name(variables)
+        try:
+            done = self._low_level_execute_command(command(self._python(variables)), in_data=sent)
+        except AnsibleConnectionFailure as exc:
+            raise lost(host, exc) from None
+        said = read(done["rc"], done["stdout"], done["stderr"])
         why, next_step = said.why, said.next_step
         if said.answer is not None:
             try:
