@@ -44,7 +44,7 @@ def tight(nodes: Hosts) -> t.Iterator[Hosts]:
     nodes.done()
     nodes.state.update({A: "dirty", B: "dirty"})
     yield nodes
-    play("site", nodes.inventory(), "--tags", "operands").good([A, B])
+    play("site", nodes.inventory()).good([A, B])
     of_discovery = ["-n", NAMESPACE_OF_TESTS, "-l", "app.kubernetes.io/component=feature-discovery"]
     until(90, "the discovery left", lambda: not nodes.lab.kubectl("get", "pods", *of_discovery, "-o", "name").stdout)
     for node in (A, B):

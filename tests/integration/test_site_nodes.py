@@ -255,6 +255,8 @@ def test_what_a_real_kubelet_says_of_a_pod_is_read(cluster: Hosts) -> None:
 REGISTRY = """
 import http.server
 class Handler(http.server.BaseHTTPRequestHandler):
+    # What is no HTTP, as the start of TLS, is answered by HTTP: then runtimes try without TLS.
+    default_request_version = "HTTP/1.1"
     def do_GET(self):
         self.send_response(401 if "/secret/" in self.path else 200 if self.path.strip("/") == "v2" else 404)
         self.end_headers()
@@ -311,8 +313,14 @@ def test_an_image_that_cannot_be_pulled_is_one_message_for_each_host(cluster: Ho
     try:
         run = play("site", where, "--limit", "%s,%s" % (A, B), "--tags", "operands", env=TERMINAL)
     finally:
+        # The kubelet makes the folder that a pod of feature discovery mounts.
+        cluster.lab.kubectl(
+            "delete", "daemonset", "rbln-feature-discovery", "-n", NAMESPACE_OF_TESTS, "--ignore-not-found"
+        )
+        until(60, "the discovery left", lambda: not any("discovery" in name for _node, name in pods(cluster, A, B)))
         for host in (A, B):
             cluster.lab.exec(host, "cat /run/npu-it-hosts >/etc/hosts; rm /run/npu-it-hosts")
+            cluster.lab.exec(host, "rm -rf /etc/kubernetes/node-feature-discovery")
     assert run.code == 2
     for host in (A, B):
         words = ("on node " + host, "Pull", "lab.local/npu/feature-dicovery:9", "refused", "rbln_registry")
