@@ -157,8 +157,10 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     states = {str(one.get("name")): one.get("state") or {} for one in status.get("containerStatuses") or []}
     ended = states.pop(NAME, {}).get("terminated")
     if ended and ended.get("reason") in NOT_STARTED:
-        # Only the runtime's own message has the cause; there is no log.
-        ended = None
+        # Only the runtime's own message has the cause; there is no log. The pod runs on where it has a sidecar.
+        own = [one for one in status["containerStatuses"] if one.get("name") == NAME]
+        pod = {**pod, "status": {"phase": "Failed", "containerStatuses": own}}
+        status, ended = pod["status"], None
     if ended and not (status.get("phase") == "Failed" and status.get("reason")):
         code, reason = ended.get("exitCode"), line(ended.get("reason") or "", 60)
         beside = _beside(states)

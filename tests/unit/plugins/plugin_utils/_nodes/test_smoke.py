@@ -189,12 +189,14 @@ def test_gpustack_4130_a_container_that_the_runtime_did_not_start_has_no_log_to_
         "failed to create containerd task: failed to create shim task: OCI runtime create failed: error modifying OCI "
         "spec: failed to inject CDI devices: unresolvable CDI devices rebellions.ai/npu=0: unknown"
     )
-    ended = {"exitCode": 128, "reason": "StartError", "message": said}
-    status = {"phase": "Failed", "containerStatuses": [{"name": "smoke", "state": {"terminated": ended}}]}
-    passed, told = smoke_verdict(typed(), "n1", {"pods": [{"metadata": {"name": "p"}, "spec": {}, "status": status}]})
-    assert not passed and "unresolvable CDI devices rebellions.ai/npu=0" in told
+    alone = ended("Failed", 128, "StartError")
+    alone["containerStatuses"][0]["state"]["terminated"]["message"] = said
     step = "Run `site` with --tags toolkit for this host: the runtime of its node does not know the device."
-    assert told.endswith("Next: " + step)
+    for status in (alone, {**beside(alone, **RUNS), "phase": "Running"}):
+        pods = [{"metadata": {"name": "p"}, "spec": {}, "status": status}]
+        passed, told = smoke_verdict(typed(), "n1", {"pods": pods})
+        assert not passed and "unresolvable CDI devices rebellions.ai/npu=0" in told
+        assert told.endswith("Next: " + step)
 
 
 def test_without_a_record_of_a_pod_there_is_no_success() -> None:
