@@ -41,7 +41,7 @@ _STEPS: tuple[tuple[t.Collection[str], str, str], ...] = (
     (PULLS, NO_RIGHT_TO_PULL.pattern, f"Check {_SECRET}, and the image's name ({_IMAGE})."),
     (
         PULLS,
-        r"x509|certificate|server gave HTTP response|\btls\b",
+        r"x509|certificate|server gave HTTP response|\btls\b(?! handshake timeout)",
         "Let the container runtime of this node trust the registry: its CA certificate, or plain HTTP in certs.d.",
     ),
     (

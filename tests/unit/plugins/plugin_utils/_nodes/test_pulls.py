@@ -47,6 +47,7 @@ SAID: dict[str, tuple[str, str, str]] = {
     ),
     "refused": (RPC + HEAD + "dial tcp 10.0.0.9:5000: connect: connection refused", "connection refused", ANSWER),
     "no answer": (RPC + HEAD + "dial tcp 10.0.0.9:5000: i/o timeout", "i/o timeout", ANSWER),
+    "no handshake": (RPC + HEAD + "net/http: TLS handshake timeout", "TLS handshake timeout", ANSWER),
     "proxy": (
         RPC + HEAD + "proxyconnect tcp: dial tcp 10.0.0.8:3128: connect: no route to host",
         "proxyconnect",
