@@ -50,7 +50,7 @@ def _checked_text(name: str, value: t.Any, option: t.Mapping[str, t.Any]) -> t.A
     Refused is what YAML has changed already, and a secret that is no text is not shown.
     """
     if isinstance(value, str):
-        text = value.strip().lstrip("\ufeff")
+        text = value.strip().lstrip("\ufeff").lstrip()
         # A text of several lines is a file, whose own reader knows what may be in it.
         hidden = next((char for char in text if unicodedata.category(char) == "Cf"), "") if "\n" not in text else ""
         if hidden and not option.get("no_log"):

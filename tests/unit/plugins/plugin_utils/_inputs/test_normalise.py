@@ -62,7 +62,7 @@ def test_what_nobody_sees_in_a_pasted_value_is_named(value: str) -> None:
 
 
 def test_blanks_and_a_byte_order_mark_around_a_value_are_no_part_of_it() -> None:
-    assert normalise({"x_version": "\ufeff3.2.2\u00a0\n"}, SPEC)["x_version"] == "3.2.2"
+    assert normalise({"x_version": "\ufeff 3.2.2\u00a0\n"}, SPEC)["x_version"] == "3.2.2"
     assert normalise({"x_version": "a: \u200b\nb: 1"}, SPEC)["x_version"] == "a: \u200b\nb: 1"
 
 
