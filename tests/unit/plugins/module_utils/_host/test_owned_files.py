@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host import owned_files as files
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, VALUE, Completed, Host, Probe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import (
+    DENIED,
+    TIMEOUT,
+    VALUE,
+    Completed,
+    Host,
+    Probe,
+)
 
 PROGRAM = files.file_entry("/opt/x/tool", b"#!/usr/bin/python3\nbody\n", 0o755)
 OTHER = files.file_entry("/etc/x/tool.json", b"{}\n", 0o644)
@@ -76,6 +83,7 @@ def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
             "run: bad interpreter. Next: Let it run: with fapolicyd",
         ),
         (Probe(VALUE, Completed(0, "usage", "")), ""),
+        (Probe(TIMEOUT, None, "no end within 60 s"), ""),
     ],
 )
 def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_not_left(
