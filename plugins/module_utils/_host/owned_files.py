@@ -165,7 +165,8 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
 def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collection[str]) -> None:
     """Run each program that is among the `changed` paths. NpuError for one that the host does not let run.
 
-    That one is removed, so that the next run tries it again; runtimes would start no container with such a hook.
+    That one loses the right to run, so that the next run tries it again; runtimes would start no container with such a
+    hook. It stays, since it can be trusted only where it is.
     """
     for entry in entries:
         path = str(entry["path"])
@@ -176,11 +177,15 @@ def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collectio
         if done.state == TIMEOUT or (done.ok and done.value.rc == 0):
             continue
         said = " ".join(done.value.err.split())[-300:] or "code %d" % done.value.rc if done.ok else done.detail
-        remove_file(host, path)
+        try:
+            os.chmod(host.real(host.resolve(path).get(path)), FILE_MODE)
+        except OSError as exc:
+            raise explain(exc, path, "changed") from exc
+        folder = posixpath.dirname(path)
         raise NpuError(
             "This host does not let %s run: %s." % (path, said.rstrip(".")),
-            "Let it run: with fapolicyd name it in /etc/fapolicyd/trust.d and run fapolicyd-cli --update, with SELinux "
-            "read ausearch -m avc. Then run again.",
+            "Let it run: with fapolicyd, run fapolicyd-cli --file add %s --trust-file %s and fapolicyd-cli --update; "
+            "with SELinux, read ausearch -m avc. Then run again." % (folder, posixpath.basename(folder)),
         )
 
 

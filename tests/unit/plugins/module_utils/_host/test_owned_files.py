@@ -80,13 +80,13 @@ def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
         ),
         (
             Probe(VALUE, Completed(126, "", "bad interpreter\n")),
-            "run: bad interpreter. Next: Let it run: with fapolicyd",
+            "Next: Let it run: with fapolicyd, run fapolicyd-cli --file add /opt/x --trust-file x and ",
         ),
         (Probe(VALUE, Completed(0, "usage", "")), ""),
         (Probe(TIMEOUT, None, "no end within 60 s"), ""),
     ],
 )
-def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_not_left(
+def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_left_to_be_trusted(
     tmp_path: Path, answer: Probe, told: str
 ) -> None:
     # Hosts by a STIG run only programs that are trusted, whatever the mode (RHEL9-STIG 60).
@@ -105,7 +105,9 @@ def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_not_left(
     else:
         files.require_running(host, SET, changed)
     assert asked == [["/opt/x/tool", "--help"]]
-    # The next run finds it missing, and tries it again.
+    # A list of trusted files has its size and digest, which the next run, that tries it again, does not change.
+    assert (tmp_path / "opt/x/tool").read_bytes() == b"#!/opt/python\nbody\n"
+    assert stat.S_IMODE((tmp_path / "opt/x/tool").stat().st_mode) == (0o644 if told else 0o755)
     assert files.install(host, SET, "/opt/python") == (["/opt/x/tool"] if told else [])
     files.require_running(host, SET, [])
     assert len(asked) == 1
