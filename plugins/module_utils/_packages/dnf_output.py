@@ -59,13 +59,18 @@ REMEDIES = (
         "Check the name and the version in the repositories of the host (dnf repoquery NAME); dkms comes from EPEL.",
     ),
     (
+        r"Policy rejected|Policy rejects|policy violation|is not considered secure",
+        "Get the present key of this repository from its owner: this system accepts no signatures by SHA-1 any more.",
+    ),
+    # dnf calls it a download that failed.
+    (
+        r"GPG signature verification error",
+        "Correct gpgkey of this repository (its owner may have a new key), or clear the cache of the proxy.",
+    ),
+    (
         r"Failed to download metadata|Could(n't| not) resolve host|Curl error|Cannot download|Status code: [45]|"
         r"Errors during downloading",
         "Check that the host reaches its mirrors: name resolution, proxy, firewall, internal mirror.",
-    ),
-    (
-        r"Policy rejected|Policy rejects|policy violation|is not considered secure",
-        "Get the present key of this repository from its owner: this system accepts no signatures by SHA-1 any more.",
     ),
     (
         r"GPG check FAILED|GPG key|is not signed|Public key .* is not installed|OpenPGP",

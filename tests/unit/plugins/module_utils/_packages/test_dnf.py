@@ -517,6 +517,17 @@ def test_H09_what_may_move_though_held_is_not_excluded_either(tmp_path: Path) ->
             "Couldn't resolve host name for https://mirrors.example/x [Could not resolve host: mirrors.example]\n",
             "Check that the host reaches its mirrors",
         ),
+        # passenger 2647, vector 22679.
+        (
+            "Error: Failed to download metadata for repo 'passenger': repomd.xml GPG signature verification error: "
+            "Bad GPG signature\n",
+            "Correct gpgkey of this repository",
+        ),
+        (
+            "Error: Failed to download metadata for repo 'x': repomd.xml GPG signature verification error: Certificate "
+            "0123456789ABCDEF invalid: policy violation: SHA1 is not considered secure since 2023-02-01T00:00:00Z\n",
+            "Get the present key of this repository from its owner",
+        ),
         ("All matches were filtered out by modular filtering for argument: x\n", "Enable the module stream"),
     ],
 )
