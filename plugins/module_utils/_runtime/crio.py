@@ -104,7 +104,7 @@ class CrioRuntime:
         note_process(context, found, daemon.process)
         note_outdated(found, daemon)
         for path in context.host.glob(NEVER_READ, "*"):
-            found.warnings.append("%s is never read: CRI-O reads %s only" % (path, self.directory))
+            found.warnings.append("%s is never read: CRI-O reads %s only" % (path, self.directory or found.main_config))
         return [found]
 
     def _from_environment(self, daemon: Daemon) -> tuple[str, ...]:

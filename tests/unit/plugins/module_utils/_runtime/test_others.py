@@ -163,6 +163,12 @@ def test_crio(
     assert ["has no effect" in text for text in found["warnings"]] == [True] * ignored
 
 
+def test_a_file_that_is_never_read_is_told_also_without_drop_ins(tmp_path: Path) -> None:
+    files = {"/etc/crio/conf.d/a.conf": OPT, CRIO_CONF: OPT}
+    found = only(crio(tmp_path, files, "1.30.4", "/usr/bin/crio --config-dir=").detect(), "cri-o")
+    assert found["warnings"] == ["/etc/crio/conf.d/a.conf is never read: CRI-O reads /etc/crio/crio.conf only"]
+
+
 def test_r18_a_file_that_is_no_utf_8_is_broken(tmp_path: Path) -> None:
     machine = crio(tmp_path, {})
     (tmp_path / CRIO_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
