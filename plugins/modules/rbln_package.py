@@ -75,7 +75,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     module.no_log_values = hidden(module.params, "http_proxy", "https_proxy")
     try:
-        changes = ensure(Host(), module.params, module.check_mode)
+        changes = ensure(Host(), module.params, module.check_mode, module.warn)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(

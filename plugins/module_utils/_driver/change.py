@@ -102,6 +102,7 @@ class DriverChange:
                 self.result.in_use = exc.users
                 raise
         self.result.changed = True
+        self._tell_seen()
         return self.result
 
     def foreseen(self, before: t.Mapping[str, str]) -> dict[str, str]:
@@ -156,9 +157,12 @@ class DriverChange:
 
     def _finish(self) -> ChangeResult:
         self.result.firmware = self.cards.results
+        self._tell_seen()
+        return self.result
+
+    def _tell_seen(self) -> None:
         for text in dict.fromkeys(self.parts.manager.warnings if self.parts.has_manager else ()):
             self.result.warn(text)
-        return self.result
 
     # -- before
 

@@ -24,8 +24,13 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
 }
 
 
-def ensure(host: Host, params: t.Mapping[str, t.Any], check: bool) -> list[str]:
-    """What was changed, or with `check` would be; NpuError when the host has no package manager or it fails."""
+def ensure(
+    host: Host, params: t.Mapping[str, t.Any], check: bool, warn: t.Callable[[str], t.Any] = lambda _text: None
+) -> list[str]:
+    """What was changed, or with `check` would be; NpuError when the host has no package manager or it fails.
+
+    `warn` is told what was seen and left alone.
+    """
     present = params["state"] == "present"
     names = [word.partition("=")[0] for word in params["name"]]
     _packages, form, _probe = read_packages(host, names, 60.0)
@@ -45,4 +50,6 @@ def ensure(host: Host, params: t.Mapping[str, t.Any], check: bool) -> list[str]:
     changes = [str(change) for change in manager.simulate(transaction)] if wanted else []
     if changes and not check:
         manager.apply(transaction)
+    for text in manager.warnings:
+        warn(text)
     return changes

@@ -881,6 +881,9 @@ def test_foreseeing_changes_nothing(machine: Machine) -> None:
     )
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
     assert change(machine, source="runfile", install=False).foresee().to_dict()["in_use"] == []
+    asked = change(machine, source="package", names=[KMD], version="3.4.0")
+    asked.parts.manager.warnings += ["The repository epel is left out."] * 2
+    assert asked.foresee().warnings == ["The repository epel is left out."]
 
 
 def test_foreseeing_refuses_what_the_change_would_refuse(

@@ -62,6 +62,23 @@ def test_check_mode_and_what_is_there_already_change_nothing(tmp_path: Path) -> 
     assert ensure(host, asked(name=["openssl"]), False) == [] and calls == []
 
 
+@pytest.mark.parametrize("check", [True, False])
+def test_a_repository_that_is_left_out_is_told_once(check: bool, tmp_path: Path) -> None:
+    (tmp_path / "usr/lib/sysimage/rpm").mkdir(parents=True)
+    (tmp_path / "usr/lib/sysimage/rpm/rpmdb.sqlite").touch()
+    table = "Ignoring repositories: epel\nInstalling:\n mokutil  x86_64  2.0-1  base  80 k\n\nTransaction Summary\n"
+
+    def run(argv: t.Sequence[str], timeout: float, env: t.Mapping[str, str] | None = None, **more: t.Any) -> Probe:
+        if "install" in argv and "--assumeno" in argv:
+            return Probe(VALUE, Completed(1, table, "Operation aborted.\n"))
+        return Probe(VALUE, Completed(0, "", ""))
+
+    told: list[str] = []
+    changes = ensure(Host(root=str(tmp_path), runner=run), asked(name=["mokutil"]), check, told.append)
+    assert changes == ["install mokutil (2.0-1)"]
+    assert told == ["Left out, as without an answer: the repository epel."]
+
+
 def test_a_version_is_left_to_the_package_manager(tmp_path: Path) -> None:
     host, calls = deb_host(tmp_path)
     ensure(host, asked(name=["openssl=2.0"]), False)
