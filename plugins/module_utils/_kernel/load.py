@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .._base.model import NpuError
 from .._host.host import ABSENT, TIMEOUT, VALUE, Host, Limit
-from .blocked import BLACKLIST, place_of, read_blocks
+from .blocked import BLACKLIST, DISABLED, place_of, read_blocks
 
 
 class ModuleBusy(NpuError):
@@ -43,10 +43,14 @@ def unload(host: Host, module: str, timeout: float) -> bool:
     if done.ok and done.value.rc == 0:
         # A remove line of modprobe.d can be any command.
         said = "modprobe -r reports success, and it is still loaded"
+    step = "Stop the users of the NPUs, or let the run reboot the host."
+    for block in read_blocks(host, module)[0]:
+        if block["kind"] == DISABLED:
+            said, step = "%s says %s" % (place_of(block), block["text"]), "Remove that, reboot, and run again."
     raise ModuleBusy(
         "%s cannot be unloaded: %s%s."
         % (module, said.rstrip("."), " (in use %s times)" % count if count not in ("", "0") else ""),
-        "Stop the users of the NPUs, or let the run reboot the host.",
+        step,
     )
 
 

@@ -115,6 +115,19 @@ def test_a_module_that_stays_is_busy(tmp_path: Path, answer: Probe, users: str, 
     assert caught.value.next_step == "Stop the users of the NPUs, or let the run reboot the host."
 
 
+def test_where_no_module_may_be_unloaded_until_the_next_boot_users_are_not_to_blame(tmp_path: Path) -> None:
+    switch = tmp_path / "proc/sys/kernel/modules_disabled"
+    switch.parent.mkdir(parents=True)
+    switch.write_text("1\n", encoding="utf-8")
+    kernel = Kernel(tmp_path, said(1, "modprobe: ERROR: Operation not permitted\n"), effect=False).load()
+    with pytest.raises(kmod.ModuleBusy) as caught:
+        kmod.unload(kernel.host, MODULE, 5)
+    assert str(caught.value) == (
+        "rebellions cannot be unloaded: sysctl kernel.modules_disabled says 1, so no module can be loaded or unloaded "
+        "until the next boot. Next: Remove that, reboot, and run again."
+    )
+
+
 def test_loading(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path, FINE)
     kmod.load(kernel.host, MODULE, 5)
