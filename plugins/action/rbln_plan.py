@@ -204,8 +204,8 @@ class ActionModule(Answering):
 
     def _looked(self, module: str, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """The answer of another module of ours to a look at the host."""
-        task = self._task.copy()
-        task.check_mode, task.diff, task.args = True, False, args
+        task = self._inner(args)
+        task.check_mode, task.diff = True, False
         answer: dict[str, t.Any] = self._action(f"rebellions.npu.{module}", task).run(task_vars=variables)
         return answer
 
@@ -221,10 +221,15 @@ class ActionModule(Answering):
         )
 
     def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        task = self._task.copy()
-        task.args = {"from_inputs": True}
+        task = self._inner({"from_inputs": True})
         seen: dict[str, t.Any] = self._action("rebellions.npu.rbln_observe", task).run(task_vars=variables)
         return seen
+
+    def _inner(self, args: dict[str, t.Any]) -> t.Any:
+        """The task of another action. It registers nothing, or the play would keep its failure as a good answer."""
+        task = self._task.copy()
+        task.args, task.register = args, None
+        return task
 
 
 # Once a run: ansible loads its plugins before it starts a process for each host and task.

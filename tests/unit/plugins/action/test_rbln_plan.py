@@ -9,6 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, _told_here, exceptions
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import from_bundle
 
 OLD, NEW = "debian_12_k6_1_0_50", "debian_12_k6_1_0_47"
@@ -46,11 +47,21 @@ class Task(types.SimpleNamespace):
         return Task(**vars(self))
 
 
+class Inner(Answering):
+    """An action that another one runs; it answers."""
+
+    answer: t.ClassVar[dict[str, t.Any]] = {}
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+        return dict(self.answer)
+
+
 class Looking(ActionModule):
     """The plan's look at the proxies of a host, which answers."""
 
     def __init__(self, answer: dict[str, t.Any]) -> None:
-        self._task = Task(args={"observation": {}}, check_mode=False, diff=True)
+        name = {"name": "Plan", "register": "rbln_preflight_plan"}
+        self._task = Task(args={"observation": {}}, check_mode=False, diff=True, **name)
         self._templar = types.SimpleNamespace(template=lambda value: value)
         self.answer = answer
         self.looks: list[Task] = []
@@ -58,7 +69,9 @@ class Looking(ActionModule):
     def _action(self, name: str, task: t.Any) -> t.Any:
         assert name.startswith("rebellions.npu.rbln_")
         self.looks.append(task)
-        return types.SimpleNamespace(run=lambda task_vars: self.answer)
+        inner: t.Any = Inner.__new__(Inner)
+        inner._task, inner.answer = task, self.answer
+        return inner
 
     def look(self, wanted: bool = True) -> t.Any:
         inputs = {
@@ -93,6 +106,14 @@ def test_a_look_that_fails_is_a_problem_of_the_plan_and_no_look_is_made_without_
     assert looking.look(wanted=False) is None and looking.looks == []
     found = looking.look()
     assert (found["changed"], found["problem"], found["next_step"]) == ([], "There is no proxy.", "Give one.")
+
+
+def test_a_play_that_keeps_the_failure_of_the_plan_hides_none_from_it() -> None:
+    """The play that changes hosts keeps what the plan registers; its looks failed, and were taken for good ones."""
+    kept = {"inventory_hostname": "n1", "__rbln_kept": ["rbln_preflight_plan"]}
+    looking = Looking({"failed": True, "msg": "There is no disk. Next: Add one."})
+    assert looking._looked("rbln_bundle", {}, kept).get("failed") and looking._observe(kept).get("failed")
+    assert looking._task.register == "rbln_preflight_plan"
 
 
 def test_a_bundle_that_is_not_placed_stops_the_host_that_needs_it() -> None:
