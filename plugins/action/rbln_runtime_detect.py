@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action.normal import ActionModule as Normal
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -52,6 +52,9 @@ class ActionModule(Answering, Normal):
                 answer = self._execute_module(module_args=args, task_vars=task_vars)
             except AnsibleConnectionFailure:
                 answer = {"failed": True, "msg": "the host cannot be reached"}
+            except AnsibleError as exc:
+                # Of sudo, for which a busy host has no time; a play that keeps failures would roll nothing back.
+                answer = {"failed": True, "msg": str(exc)}
             why = why_not_back(answer, unit)
             now = time.monotonic()
             if not why or now + DELAY >= start + limit:

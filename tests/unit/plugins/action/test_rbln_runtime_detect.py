@@ -8,7 +8,7 @@ import types
 import typing as t
 
 import pytest
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible_collections.rebellions.npu.plugins.action import rbln_runtime_detect as room
 
 Data = dict[str, t.Any]
@@ -100,6 +100,9 @@ def test_a_host_that_stays_away_is_unreachable_and_one_that_fails_is_not_back(mo
     assert found == {"changed": False, "back": False, "why": "no space"}
     found = Waiting(monkeypatch, [AnsibleConnectionFailure("lost")], 1.0).run(wait=5)
     assert found == {"changed": False, "back": False, "why": "the host cannot be reached"}
+    late = "Timeout (12s) waiting for privilege escalation prompt: "
+    found = Waiting(monkeypatch, [AnsibleError(late)], 1.0).run(wait=5)
+    assert (found["back"], found["why"]) == (False, late[:-1])
 
 
 def test_without_a_unit_it_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
