@@ -75,6 +75,20 @@ def test_a_hostile_system_names_no_folder_and_stops_no_other_host(tmp_path: Path
     assert found == ["debian-13-x86_64", "debian-rolling-x86_64"]
 
 
+@pytest.mark.parametrize(("port", "capability"), [(8632, ""), ("8632", ""), ("80", "CAP_NET_BIND_SERVICE")])
+def test_the_port_of_the_web_server_may_be_text(port: Any, capability: str) -> None:
+    """A number that another variable is made of is text in ansible-core 2.16."""
+    unit = (ROLE / "templates" / "rbln-bundle.service.j2").read_text(encoding="utf-8")
+    text = Templar(
+        loader=DataLoader(),
+        variables={
+            "__rbln_bundle_given_port": port, "__rbln_bundle_program": "/p", "__rbln_bundle_listen": "192.0.2.1",
+            "rbln_bundle_serve_directory": "/srv",
+        },
+    ).template(trust_as_template(unit))  # fmt: skip
+    assert ("\nAmbientCapabilities=%s\n" % capability) in text and "/p 192.0.2.1 %s " % port in text
+
+
 def test_lists_may_be_the_text_of_a_survey() -> None:
     given = {"rbln_bundle_packages": '["dkms", "gcc"]', "rbln_bundle_toolkit_packages": "toolkit"}
     given["rbln_bundle_driver_names"] = "- driver\n- library"

@@ -137,6 +137,17 @@ def test_a_host_that_the_budget_leaves_alone_is_in_no_later_part_and_fails() -> 
     assert "rbln_failure_budget is" in text and " Next: " in text
 
 
+@pytest.mark.parametrize(
+    ("budget", "failed", "stops"),
+    [(None, 0, False), ("", 0, False), ("", 3, False), (2, 1, False), ("2", 2, True), (1, 1, True)],
+)
+def test_an_empty_budget_stops_no_rollout(budget: Any, failed: int, stops: bool) -> None:
+    """The empty answer of a survey is nothing, which ansible-core 2.16 makes empty text of: it stopped every run."""
+    conditions = SITE[2]["tasks"][0]["when"]
+    given = {"rbln_failure_budget": budget, "__rbln_budget": budget, "__rbln_failed": [{}] * failed}
+    assert len(conditions) == 3 and all(value("{{ %s }}" % one, **given) for one in conditions) is stops
+
+
 def test_a_host_on_which_nothing_is_to_be_done_costs_no_process_after_its_plan() -> None:
     """A skipped task forks one; a budget is counted by a task of every host."""
     ended = {play["name"]: play["pre_tasks"] for play in SITE if "pre_tasks" in play}
