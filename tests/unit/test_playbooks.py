@@ -76,6 +76,23 @@ def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
         assert one["ansible.builtin.include_role"]["apply"]["when"] == "__rbln_failures | length == 0"
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, []),
+        ({"rbln_driver_change": {"error": ""}, "rbln_driver_proof": {"passed": True, "msg": "x"}}, []),
+        # Of the ready files; what had failed is the cause.
+        ({"rbln_driver_change": {"error": "no build"}, "__rbln_failures": [{"task": "y", "msg": "lost"}]},
+         ["no build", "lost"]),
+        ({"__rbln_failures": [{"task": "y", "msg": "lost"}], "rbln_driver_change": {"skipped": True}}, ["lost"]),
+        ({"rbln_validator_proof": {"passed": False, "msg": "no NPU"}}, ["no NPU"]),
+    ],
+)  # fmt: skip
+def test_the_cause_is_the_first_of_what_has_failed_on_a_host(given: dict[str, Any], told: list[str]) -> None:
+    errors = value(SITE[2]["vars"]["__rbln_errors"], **{"__rbln_failures": [], **given})
+    assert [one["msg"] for one in errors] == told
+
+
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 # What a host of the real play would have been planned to get.
 PLANNED = {"wanted": {"rbln_driver_ca_cert": "CA"}, "roles": ["driver", "container_toolkit"], "acts": {"driver": []}}
