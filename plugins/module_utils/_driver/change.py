@@ -94,6 +94,8 @@ class DriverChange:
             self.result.warn(
                 "The changes of the package manager are known only when the source is in place: %s" % exc.message
             )
+        if request.install:
+            require_room_to_write(self.host, self.profile, request, dry=True)
         if self.disturbs:
             self.units.require_answers()
             try:

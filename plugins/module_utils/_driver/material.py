@@ -46,8 +46,11 @@ def material_of(kept: Kept) -> Material:
     return Material(kept.source, kept.version, files, kept.arguments, kept.uninstall)
 
 
-def require_room_to_write(host: Host, profile: VendorProfile, request: Request) -> None:
-    """NpuError when a target file system is read-only, or what an installer unpacks has no fit directory."""
+def require_room_to_write(host: Host, profile: VendorProfile, request: Request, dry: bool = False) -> None:
+    """NpuError when a target file system is read-only, or what an installer unpacks has no fit directory.
+
+    `dry`: nothing is tried there.
+    """
     for path in (profile.runfile_stamp_dir, *WRITTEN):
         if mount_flags(host, path) & os.ST_RDONLY:
             raise NpuError(
@@ -57,17 +60,17 @@ def require_room_to_write(host: Host, profile: VendorProfile, request: Request) 
             )
     if request.source == RUNFILE:
         sizes = [os.path.getsize(item["path"]) for item in request.files if os.path.exists(item["path"])]
-        require_workplace(host, profile, request, UNPACKED * sum(sizes))
+        require_workplace(host, profile, request, UNPACKED * sum(sizes), dry)
 
 
-def require_workplace(host: Host, profile: VendorProfile, request: Request, size: int = 0) -> str:
-    """The first directory where root can write `size` bytes and run programs, tried with one.
+def require_workplace(host: Host, profile: VendorProfile, request: Request, size: int = 0, dry: bool = False) -> str:
+    """The first directory where root can write `size` bytes and run programs, tried with one unless `dry`.
 
     That is the one of the request, or one of those that belong to root alone. NpuError has the reason against each.
     """
     reasons = []
     for place in [request.temporary_directory] if request.temporary_directory else [profile.runfile_stamp_dir, *ROOTS]:
-        why = _unfit(host, profile, place, size)
+        why = _unfit(host, profile, place, size, dry)
         if not why:
             return place
         reasons.append("%s %s" % (place, why))
@@ -78,7 +81,7 @@ def require_workplace(host: Host, profile: VendorProfile, request: Request, size
     )
 
 
-def _unfit(host: Host, profile: VendorProfile, place: str, size: int) -> str:
+def _unfit(host: Host, profile: VendorProfile, place: str, size: int, dry: bool) -> str:
     """What speaks against a place; empty when nothing does."""
     flags, free = mount_flags(host, place), free_bytes(host, place)
     if not place.startswith("/"):
@@ -91,6 +94,8 @@ def _unfit(host: Host, profile: VendorProfile, place: str, size: int) -> str:
         return "is mounted noexec"
     if free is not None and free < size:
         return "has %d MiB free, and %d MiB may be needed" % (free >> 20, -(-size >> 20))
+    if dry:
+        return ""
     try:
         with _private(host, profile, place) as directory:
             program = os.path.join(directory, "try")

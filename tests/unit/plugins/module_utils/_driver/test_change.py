@@ -601,6 +601,9 @@ def test_a_file_system_that_cannot_take_the_driver_is_refused_first(
     before = machine.look()
     with pytest.raises(NpuError, match=words):
         upgrade(machine)
+    # In check mode too.
+    with pytest.raises(NpuError, match=words):
+        change(machine, source="runfile", version="3.4.0").foresee()
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
