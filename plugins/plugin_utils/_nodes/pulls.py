@@ -63,6 +63,7 @@ _AROUND = re.compile(
     r"rpc error: code = \w+ desc = |(?:failed to pull and unpack image|failed to resolve (?:reference|image)|"
     r'Error response from daemon|Failed to pull image)(?: "[^"]*")?: '
 )
+_ADDRESS = re.compile(r'https?://[^\s"]+')
 # Events that only say that there is a cause.
 _EMPTY = re.compile(r"Error: (ErrImagePull|ImagePullBackOff)\s*\Z")
 _MOST_WORDS = 350
@@ -80,8 +81,8 @@ def pull_problem(container: Data, events: t.Iterable[Data]) -> tuple[str, str, s
     image = line(container.get("image") or (waits[1] if waits else ""), 300)
     why = said[waits.end() :] if waits else said
     why = _AROUND.sub("", why or next((one for one in map(_cause, events) if one), ""))
-    # The name of an image may look like a cause: registry.example/denied:404.
-    words = why.replace(image, "") if image else why
+    # The name of an image, also in an address, may look like a cause: registry.example/denied:404.
+    words = _ADDRESS.sub("", why.replace(image, "") if image else why)
     fitting = (step for reasons, form, step in _STEPS if reason in reasons and re.search(form, words, re.I))
     told = line(why, _MOST_WORDS).rstrip(".")
     of_image = " for image %s" % image if image else ""

@@ -53,6 +53,7 @@ SAID: dict[str, tuple[str, str, str]] = {
         "proxyconnect",
         ANSWER,
     ),
+    "slow": (RPC + HEAD + "net/http: TLS handshake timeout", "TLS handshake timeout", ANSWER),
     "busy": (RPC + "unexpected status from HEAD request: 503 Service Unavailable", "503", ANSWER),
     "unknown authority": (
         RPC + HEAD + "tls: failed to verify certificate: x509: certificate signed by unknown authority",
@@ -125,7 +126,8 @@ def test_a_name_that_is_none_and_an_image_that_is_never_pulled(reason: str, mess
 
 def test_the_name_of_an_image_is_no_cause() -> None:
     image = "registry.example/denied-x509:404"
-    said = 'failed to resolve reference "%s": dial tcp 10.0.0.9:443: connect: connection refused' % image
+    ask = 'failed to do request: Head "https://registry.example/v2/denied-x509/manifests/404": '
+    said = 'failed to resolve reference "%s": %sdial tcp 10.0.0.9:443: connect: connection refused' % (image, ask)
     assert ANSWER in explain_pod(pod("ErrImagePull", said, image), [])["next_step"]
     # Nothing is known but that it waits.
     found = explain_pod(pod("ImagePullBackOff", 'Back-off pulling image "%s"' % IMAGE, ""), [])
