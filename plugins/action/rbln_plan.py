@@ -41,6 +41,8 @@ FINDINGS = ("%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT)
 EXTRA = "rbln_preflight_support_matrix_extra"
 # An input of the role, and what its playbooks may set. The role names no template, which would be rendered each time.
 STOP, WARN = "%s_stop" % PREFLIGHT, "__%s_warn" % PREFLIGHT
+# What the role of the driver registers.
+CHANGE = "rbln_driver_change"
 # A registered result is printed with -v; the roles read these from their variables.
 SECRETS = ("rbln_driver_mok_password", "rbln_driver_http_proxy", "rbln_driver_https_proxy")
 # An address with a secret is refused, and the driver module reads the arguments of an installer again.
@@ -62,6 +64,13 @@ def _problem_text(problem: t.Mapping[str, t.Any]) -> str:
 def _told_here(host: str, finding: t.Mapping[str, t.Any], first: str) -> str:
     other = "The problem of the controller in the message of %s stops it too. Next: Correct that one." % first
     return _problem_text(finding) if first == host else other
+
+
+def _done_before(host: str, variables: t.Mapping[str, t.Any]) -> str:
+    """What this run has done to the host: a plan is made again after a change of the driver."""
+    if (variables.get(CHANGE) or {}).get("changed"):
+        return "The driver of %s was changed, and nothing after it." % host
+    return "Nothing was changed on %s." % host
 
 
 def _groups(variables: t.Mapping[str, t.Any], pool_key: str) -> list[str]:
@@ -160,7 +169,7 @@ class ActionModule(Answering):
                 # None of them comes, and cautions are warnings above.
                 steps=[],
                 cautions=[],
-                msg="Nothing was changed on %s. %s" % (host, " ".join(texts)),
+                msg="%s %s" % (_done_before(host, variables), " ".join(texts)),
             )
         return result
 

@@ -8,7 +8,13 @@ import types
 import typing as t
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.action.rbln_plan import ActionModule, _groups, _told_here, exceptions
+from ansible_collections.rebellions.npu.plugins.action.rbln_plan import (
+    ActionModule,
+    _done_before,
+    _groups,
+    _told_here,
+    exceptions,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.plan import from_bundle
 
@@ -31,6 +37,13 @@ def test_pools_of_kernels_before_a_reboot_do_not_count(left: list[str] | None, n
     # The plan of this run that is there already may be one from after the reboot.
     variables["rbln_preflight_plan"] = {"observation": {"ansible_facts": {"rbln": {"pool_key": now}}}}
     assert _groups(variables, now) == groups
+
+
+@pytest.mark.parametrize("change", [None, {"skipped": True, "changed": False}, {"changed": True, "error": ""}])
+def test_a_plan_that_stops_after_the_driver_was_changed_says_so(change: dict[str, t.Any] | None) -> None:
+    told = _done_before("n1", {} if change is None else {"rbln_driver_change": change})
+    changed = "The driver of n1 was changed, and nothing after it."
+    assert told == (changed if change and change["changed"] else "Nothing was changed on n1.")
 
 
 def test_what_runtimes_reach_without_a_proxy() -> None:
