@@ -71,9 +71,9 @@ def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any]) -> Hos
         return HostPlan(host, error=str(text or "The host was not planned. Next: read its error above."))
     reboot = str((plan.get("wanted") or {}).get(REBOOT) or "never")
     stops = list(plan["stops"])
-    if said.get(FAILURE) and not plan.get("unrepaired"):
+    failure = said.get(FAILURE)
+    if failure and not (failure.get("proof") and plan.get("unrepaired")):
         # Check mode of site.yml: a part that a plan does not foresee failed. It does foresee a proof that will fail.
-        failure = said[FAILURE]
         stops.append({"code": str(failure.get("task")), "detail": str(failure.get("msg")), "next_step": ""})
     return HostPlan(host, of_this_run(plan, variables)["steps"], stops, plan["cautions"], reboot)
 

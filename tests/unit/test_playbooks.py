@@ -97,6 +97,8 @@ def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
 def test_the_cause_is_the_first_of_what_has_failed_on_a_host(given: dict[str, Any], told: list[str]) -> None:
     errors = value(SITE[2]["vars"]["__rbln_errors"], **{"__rbln_failures": [], **given})
     assert [one["msg"] for one in errors] == told
+    # The screen of the plan has foretold it.
+    assert [one["msg"] for one in errors if one.get("proof")] == [text for text in told if text == "no NPU"]
 
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"

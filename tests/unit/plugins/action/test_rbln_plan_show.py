@@ -96,8 +96,12 @@ def test_what_failed_in_check_mode_after_the_plan_is_a_stop() -> None:
     assert told.reboot == "if_required"
     # The plan has said already that the proof fails, and what is done before that.
     plan["unrepaired"] = ["device_status"]
-    failure = {"task": "Container toolkit", "msg": "1 checks failed."}
+    failure: dict[str, t.Any] = {"task": "Container toolkit", "proof": True, "msg": "1 check failed."}
     assert _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": failure}, {}).stops == []
+    # Not that the change before it will be refused.
+    failure = {"task": "Driver", "msg": "The NPUs are in use."}
+    told = _host_plan("n1", {"rbln_preflight_plan": plan, "rbln_failure": failure}, {})
+    assert [item["detail"] for item in told.stops] == ["The NPUs are in use."]
 
 
 def test_a_run_of_some_tags_shows_their_steps_alone() -> None:
