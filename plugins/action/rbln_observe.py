@@ -42,6 +42,9 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import l
 
 # Where Ansible looks for a Python by itself.
 DISCOVERED = ("", "auto", "auto_silent", "auto_legacy", "auto_legacy_silent")
+# Options of the connection ssh, and what asks there for a terminal.
+SSH_OPTIONS = ("ssh_args", "ssh_common_args", "ssh_extra_args")
+TERMINAL = re.compile(r"(?:^|\s)-t+(?:\s|$)|(?i:requesttty)[= ]*(?i:yes|force)")
 # What programs that give root, and Ansible, say when they do not. sudo also warns, and gives root all the same.
 NO_ROOT = re.compile(
     r"^(?!.*\bsudo: (?:unable to resolve host|setrlimit)).*(?:\b(?:sudo|su|doas|ksu|dzdo|pfexec): |"
@@ -157,12 +160,23 @@ class ActionModule(Answering):
         become = self._connection.become
         through = getattr(become, "pipelining", getattr(become, "name", "") != "su")
         terminal = become and self._connection.transport == "local" and become.expect_prompt()
+        terminal = terminal or getattr(become, "require_tty", False) or self._asks_for_terminal()
         return (
             bool(self._connection.has_pipelining and through and not terminal)
             and not self._task.delegate_to
             and not constants.DEFAULT_KEEP_REMOTE_FILES
             and (options.get("root") or "/") == "/"
         )
+
+    def _asks_for_terminal(self) -> bool:
+        """Whether the inventory gives ssh a terminal, which shortens what is sent and never ends it."""
+        if self._connection.transport != "ssh":
+            return False
+        try:
+            return any(TERMINAL.search(self._connection.get_option(name) or "") for name in SSH_OPTIONS)
+        except KeyError:
+            # Another plugin of this name, with other options.
+            return True
 
     def _python(self, variables: dict[str, t.Any]) -> str:
         """The Python that modules have there, as far as it is known; empty for the system's."""

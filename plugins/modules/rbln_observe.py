@@ -26,7 +26,8 @@ options:
     description:
       - Whether the host tool, where M(rebellions.npu.rbln_host_tool) has installed it, looks in place of this module.
         The answer is the same, but the host need not compile the sources of the module each time.
-      - The module looks where there is no host tool. It also does, and a warning says why, where the tool is of another
+      - The module looks where there is no host tool, where the task is delegated, and where the options of ssh or the
+        become plugin ask for a terminal. It also does, and a warning says why, where the tool is of another
         release of this collection, where others than root can change it or a directory above it, where its files are
         not those of its release, where its Python is another one than when it was installed, where the account's shell
         prints something by itself, and where the answer is cut short.

@@ -1,11 +1,21 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's part of rbln_observe: what it says of an account that cannot become root."""
+"""The controller's part of rbln_observe: whom it asks, and what it says of a host that does not let it look."""
 
 from __future__ import annotations
 
+import types
+import typing as t
+
 import pytest
-from ansible_collections.rebellions.npu.plugins.action.rbln_observe import _no_python, _no_root
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.rebellions.npu.plugins.action.rbln_observe import (
+    SSH_OPTIONS,
+    ActionModule,
+    _no_python,
+    _no_root,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +71,57 @@ def test_a_python_that_is_no_program_is_named() -> None:
     )
     assert _no_python("n1", "", 127).startswith("n1: its Python does not run: no such program. Next: ")
     assert _no_python("n1", "/bin/sh: 1: /usr/bin/python9: not found", 1) == ""
+
+
+def asking(transport: str = "ssh", become: t.Any = None, **options: str) -> t.Any:
+    """The action on a connection to which a module's sources could be piped."""
+    action: t.Any = ActionModule.__new__(ActionModule)
+    options = {**dict.fromkeys(SSH_OPTIONS, ""), **options}
+    connection = {"transport": transport, "become": become, "has_pipelining": True, "get_option": options.__getitem__}
+    action._connection = types.SimpleNamespace(**connection)
+    action._task = types.SimpleNamespace(delegate_to=None, become=True, environment=None)
+    return action
+
+
+@pytest.mark.parametrize(
+    "options, can",
+    [
+        ({}, True),
+        ({"ssh_args": "-C -o ControlMaster=auto -o ControlPersist=60s"}, True),
+        ({"ssh_args": "-T -i /home/x-t/key -o RequestTTY=no", "ssh_extra_args": ""}, True),
+        ({"ssh_args": "-C -tt"}, False),
+        ({"ssh_common_args": "-t"}, False),
+        ({"ssh_extra_args": "-o RequestTTY=force"}, False),
+        ({"ssh_extra_args": "-orequesttty=yes"}, False),
+    ],
+)
+def test_nothing_is_sent_to_a_terminal(options: dict[str, str], can: bool) -> None:
+    """It cuts long lines and gives no end, so the host tool would wait for ever."""
+    assert asking(**options)._can_send({}) is can
+    assert asking("containers.podman.podman", **options)._can_send({}) is True
+
+
+def test_a_connection_with_other_options_gets_the_module() -> None:
+    action = asking()
+    action._connection.get_option = {}.__getitem__
+    assert action._can_send({}) is False
+
+
+@pytest.mark.parametrize("needs, can", [(True, False), (False, True)])
+def test_nothing_is_sent_by_what_gives_root_on_a_terminal_alone(needs: bool, can: bool) -> None:
+    """As machinectl and run0 do."""
+    become = types.SimpleNamespace(name="run0", pipelining=True, require_tty=needs, expect_prompt=lambda: False)
+    assert asking(become=become)._can_send({}) is can
+
+
+def test_a_host_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_args: t.Any, **_more: t.Any) -> t.NoReturn:
+        raise AnsibleConnectionFailure("Data could not be sent to remote host: Connection refused")
+
+    monkeypatch.setattr(ActionBase, "_low_level_execute_command", refused)
+    action = asking()
+    action._compute_environment_string = action._python = lambda _given: ""
+    with pytest.raises(AnsibleConnectionFailure) as caught:
+        action._by_host_tool({"options": {}}, {"inventory_hostname": "n1"})
+    told = str(caught.value)
+    assert told.startswith("n1 cannot be reached: Data could not") and "`ansible -m ping n1`" in told
