@@ -117,9 +117,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._cdi.trust import c
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
     ARGUMENTS,
-    install,
+    install_and_try,
     remove,
-    require_running,
 )
 
 TELL = (["systemctl", "daemon-reload"], ["udevadm", "control", "--reload"])
@@ -157,9 +156,8 @@ def main() -> None:
     host = Host(params["root"])
     try:
         if params["state"] == "present":
-            changed = install(host, params["files"], params["interpreter"] or _python(host), module.check_mode)
-            if host.root == "/" and not module.check_mode:
-                require_running(host, params["files"], changed)
+            python = params["interpreter"] or _python(host)
+            changed = install_and_try(host, params["files"], python, module.check_mode)
         else:
             paths = [entry["path"] for entry in params["files"]]
             if not module.check_mode:

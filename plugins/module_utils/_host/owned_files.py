@@ -37,6 +37,11 @@ TRY_SECONDS = 60.0
 
 FILE_MODE = 0o644
 COMPILE_TIMEOUT = 120.0
+# A rule, not a list of trusted files: each release has other ones, and Python compiles them there.
+LET = (
+    "Let it run: with fapolicyd put `allow perm=any all : dir=%s/` in /etc/fapolicyd/rules.d/60-rbln.rules and restart "
+    "fapolicyd, with SELinux read ausearch -m avc. Then run again."
+)
 
 # For AnsibleModule and for the action plugin: the module that installs the host tool.
 ARGUMENTS: dict[str, dict[str, t.Any]] = {
@@ -162,6 +167,17 @@ def install(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool 
     return changed
 
 
+def install_and_try(host: Host, entries: t.Sequence[Entry], interpreter: str, dry: bool = False) -> list[str]:
+    """Install every entry and, on this machine, run what is new among the programs; the changed paths."""
+    # What is made of a program is last: a host that does not let it run is told so in words about the program.
+    made = [entry for entry in entries if "program" in entry]
+    first = [entry for entry in entries if "program" not in entry]
+    changed = install(host, first, interpreter, dry)
+    if host.root == "/" and not dry:
+        require_running(host, first, changed)
+    return changed + install(host, made, interpreter, dry)
+
+
 def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collection[str]) -> None:
     """Run each program that is among the `changed` paths. NpuError for one that the host does not let run.
 
@@ -181,11 +197,9 @@ def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collectio
             os.chmod(host.real(host.resolve(path).get(path)), FILE_MODE)
         except OSError as exc:
             raise explain(exc, path, "changed") from exc
-        folder = posixpath.dirname(path)
         raise NpuError(
             "This host does not let %s run: %s." % (path, said.rstrip(".")),
-            "Let it run: with fapolicyd, run fapolicyd-cli --file add %s --trust-file %s and fapolicyd-cli --update; "
-            "with SELinux, read ausearch -m avc. Then run again." % (folder, posixpath.basename(folder)),
+            LET % posixpath.dirname(path),
         )
 
 
@@ -208,7 +222,7 @@ def unpack(host: Host, path: str, digest: str, program: str, interpreter: str) -
         with zipfile.ZipFile(host.real(program)) as archive:
             archive.extractall(folder, [name for name in archive.namelist() if "/" in name])
         if host.root == "/":
-            _compile(host, interpreter, folder)
+            _compile(host, interpreter, folder, path)
         _settle(new)
         real = posixpath.join(directory, posixpath.basename(path))
         if os.path.lexists(real):
@@ -216,17 +230,19 @@ def unpack(host: Host, path: str, digest: str, program: str, interpreter: str) -
         os.rename(new, real)
         _remove_tree(old)
         sync_directory(directory)
+    except PermissionError as exc:
+        raise NpuError(explain(exc, path, "written").message, LET % posixpath.dirname(path)) from exc
     except OSError as exc:
         raise explain(exc, path, "written") from exc
 
 
-def _compile(host: Host, interpreter: str, folder: str) -> None:
+def _compile(host: Host, interpreter: str, folder: str, path: str) -> None:
     done = host.run([interpreter, "-ISE", "-m", "compileall", "-q", folder], COMPILE_TIMEOUT)
     if not done.ok or done.value.rc:
         said = done.value.out.strip()[-300:] or done.value.err.strip()[-300:] if done.ok else done.detail
         raise NpuError(
             "%s cannot compile the host tool: %s." % (interpreter, said.rstrip(".")),
-            "Repair this Python and try again.",
+            LET % posixpath.dirname(path) if "PermissionError" in said else "Repair this Python and try again.",
         )
 
 

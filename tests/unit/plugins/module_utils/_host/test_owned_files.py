@@ -80,7 +80,7 @@ def test_a_directory_in_the_way_is_one_clear_error(tmp_path: Path) -> None:
         ),
         (
             Probe(VALUE, Completed(126, "", "bad interpreter\n")),
-            "Next: Let it run: with fapolicyd, run fapolicyd-cli --file add /opt/x --trust-file x and ",
+            "run: bad interpreter. Next: Let it run: with fapolicyd put `allow perm=any all : dir=/opt/x/` in ",
         ),
         (Probe(VALUE, Completed(0, "usage", "")), ""),
         (Probe(TIMEOUT, None, "no end within 60 s"), ""),
@@ -105,7 +105,7 @@ def test_fapolicyd_311_a_program_that_may_not_run_is_told_and_left_to_be_trusted
     else:
         files.require_running(host, SET, changed)
     assert asked == [["/opt/x/tool", "--help"]]
-    # A list of trusted files has its size and digest, which the next run, that tries it again, does not change.
+    # Where it is, it can be looked at and trusted; the next run tries it again.
     assert (tmp_path / "opt/x/tool").read_bytes() == b"#!/opt/python\nbody\n"
     assert stat.S_IMODE((tmp_path / "opt/x/tool").stat().st_mode) == (0o644 if told else 0o755)
     assert files.install(host, SET, "/opt/python") == (["/opt/x/tool"] if told else [])

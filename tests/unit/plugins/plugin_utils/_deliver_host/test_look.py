@@ -17,10 +17,12 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._host import unpacked
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.owned_files import (
     compare_files,
+    file_entry,
     install,
+    install_and_try,
     on_host,
     remove,
     unpack,
@@ -245,6 +247,42 @@ def test_a_python_that_cannot_compile_is_an_error_and_changes_nothing(lib: Path)
     with pytest.raises(NpuError, match="/bin/false cannot compile the host tool"):
         unpack(Host(), str(lib), DIGEST, str(lib.parent / "tool"), "/bin/false")
     assert sorted(os.listdir(lib)) == before and on_host(Host(), str(lib)) == unpacked_fingerprint(DIGEST)
+
+
+def test_fapolicyd_311_a_host_that_denies_sources_is_told_how_to_let_them_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a program that it does not let run it is told so first, and nothing is made of it."""
+    asked: list[str] = []
+    denial = "*** Error compiling 'x.py'...\nPermissionError: [Errno 1] Operation not permitted: 'x.py'\n"
+    answers = {"--help": Completed(126, "", "Operation not permitted"), "-ISE": Completed(1, denial, "")}
+
+    def run(argv: list[str], timeout: float, env: object = None) -> Probe:
+        asked.append(argv[1])
+        return Probe("value", answers[argv[1]])
+
+    host, tool_path = Host(runner=run), str(tmp_path / "tool")
+    entries = [
+        unpacked_entry(str(tmp_path / "lib"), DIGEST, tool_path),
+        file_entry(tool_path, CONTENT, 0o755),
+    ]
+    rule = "Next: Let it run: with fapolicyd put `allow perm=any all : dir=%s/` in /etc/fapolicyd/rules.d" % tmp_path
+    with pytest.raises(NpuError) as caught:
+        install_and_try(host, entries, sys.executable)
+    assert "does not let %s run" % tool_path in str(caught.value) and rule in str(caught.value)
+    assert asked == ["--help"] and os.listdir(tmp_path) == ["tool"]
+    answers["--help"] = Completed(0, "", "")
+    with pytest.raises(NpuError) as caught:
+        install_and_try(host, entries, sys.executable)
+    assert "cannot compile the host tool" in str(caught.value) and rule in str(caught.value)
+
+    def denied(_path: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("zipfile.ZipFile", denied)
+    with pytest.raises(NpuError) as caught:
+        install_and_try(host, entries, sys.executable)
+    assert "lib cannot be written: Operation not permitted." in str(caught.value) and rule in str(caught.value)
 
 
 def test_the_program_takes_what_is_compiled_where_nobody_else_can_change_it(lib: Path) -> None:
