@@ -34,7 +34,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.look 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import program
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
-    BY_HOST_TOOL,
+    by_host_tool,
     observe_options,
     role_inputs,
 )
@@ -93,7 +93,7 @@ class ActionModule(Answering):
         try:
             if boolean(args.pop("from_inputs", False)):
                 inputs = read_inputs(self._templar, task_vars or {})
-                by_tool = by_tool and inputs[BY_HOST_TOOL]
+                by_tool = by_tool and by_host_tool(inputs)
                 args["options"] = dict(observe_options(inputs), **args.get("options") or {})
             config = kept_options(merge(args))
             wanted = fingerprints(config)

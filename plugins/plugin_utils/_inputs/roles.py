@@ -37,7 +37,6 @@ HOST_ROLES = (DISCOVER, PREFLIGHT, DRIVER, TOOLKIT, VALIDATOR)
 # What the role registers that observes.
 OBSERVATION = f"{DISCOVER}_observation"
 HOOKS = {"auto": "auto", "always": "on", "never": "off"}
-BY_HOST_TOOL = f"{DISCOVER}_by_host_tool"
 BY_HAND = tuple(f"runtime_{name}" for name in runtime.BY_HAND)
 
 
@@ -176,6 +175,11 @@ def cdi_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     if get["source"] != "host":
         options["owner"] = get["source"]
     return options
+
+
+def by_host_tool(wanted: t.Mapping[str, t.Any]) -> bool:
+    """Whether the host tool may observe. One that no run keeps current any more is left alone."""
+    return bool(wanted[f"{DISCOVER}_by_host_tool"] and wanted[f"{TOOLKIT}_host_tool"])
 
 
 def observe_options(wanted: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import complete, read_settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     HOST_ROLES,
+    by_host_tool,
     observe_options,
     raw_inputs,
     read_inputs,
@@ -35,6 +36,19 @@ def test_every_host_role_has_inputs() -> None:
     names = role_inputs()
     for role in HOST_ROLES:
         assert [name for name in names if name.startswith(role + "_")], role
+
+
+@pytest.mark.parametrize(
+    "variables, may",
+    [
+        ({}, True),
+        ({"rbln_discover_by_host_tool": "no"}, False),
+        # One that an older release has left would be of another release in each run, and no run would mend that.
+        ({"rbln_container_toolkit_host_tool": False}, False),
+    ],
+)
+def test_only_a_host_tool_that_runs_keep_current_is_asked(variables: dict[str, t.Any], may: bool) -> None:
+    assert by_host_tool(read_inputs(Templar(), variables)) is may
 
 
 def test_the_options_are_ones_that_the_modules_take() -> None:
