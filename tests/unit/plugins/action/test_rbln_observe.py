@@ -103,7 +103,7 @@ def test_nothing_is_sent_to_a_terminal(options: dict[str, str], can: bool) -> No
 
 def test_a_connection_with_other_options_gets_the_module() -> None:
     action = asking()
-    action._connection.get_option = {}.__getitem__
+    action._connection.get_option = dict[str, str]().__getitem__
     assert action._can_send({}) is False
 
 
