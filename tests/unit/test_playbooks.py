@@ -179,7 +179,8 @@ def test_a_host_on_which_nothing_is_to_be_done_costs_no_process_after_its_plan()
     assert sorted(ended) == ["3 Hosts", "5 Result"]
     assert all([task["ansible.builtin.meta"] for task in tasks] == ["end_host"] for tasks in ended.values())
     assert ended["3 Hosts"][0]["when"] == [
-        "rbln_failure_budget is not defined", "rbln_preflight_plan.roles | length == 0",
+        "rbln_failure_budget is not defined",
+        "(rbln_preflight_plan | default({})).roles | default(['not planned']) | length == 0",
     ]  # fmt: skip
     (meta,), (told,) = ended["5 Result"], SITE[-1]["tasks"]
     assert meta["when"] == "__rbln_why | length == 0" and meta["vars"] == told["vars"]

@@ -39,7 +39,7 @@ FILE_MODE = 0o644
 COMPILE_TIMEOUT = 120.0
 # A rule, not a list of trusted files: each release has other ones, and Python compiles them there.
 LET = (
-    "Let it run: with fapolicyd put `allow perm=any all : dir=%s/` in /etc/fapolicyd/rules.d/60-rbln.rules and restart "
+    "Let it run: with fapolicyd put `allow perm=any all : dir=%s/` in /etc/fapolicyd/rules.d/60-npu.rules and restart "
     "fapolicyd, with SELinux read ausearch -m avc. Then run again."
 )
 
