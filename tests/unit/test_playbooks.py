@@ -65,8 +65,10 @@ def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
     reboot = [one["name"] for one in tasks if one["name"].startswith("Reboot | ")]
     at = reboot.index("Reboot | Observe again")
     assert reboot[at : at + 3] == [
-        "Reboot | Observe again", "Reboot | Stop where nothing was observed", "Reboot | Find the pool anew",
-    ]  # fmt: skip
+        "Reboot | Observe again",
+        "Reboot | Stop where nothing was observed",
+        "Reboot | Find the pool anew",
+    ]
     core = [one for one in tasks if any(key.rpartition(".")[2] in REACHING for key in one if "." in key)]
     assert len(core) >= 8
     soft = [one for one in core if one.get("failed_when") is False and one.get("ignore_unreachable") is True]
@@ -181,7 +183,7 @@ def test_a_host_on_which_nothing_is_to_be_done_costs_no_process_after_its_plan()
     assert ended["3 Hosts"][0]["when"] == [
         "rbln_failure_budget is not defined",
         "(rbln_preflight_plan | default({})).roles | default(['not planned']) | length == 0",
-    ]  # fmt: skip
+    ]
     (meta,), (told,) = ended["5 Result"], SITE[-1]["tasks"]
     assert meta["when"] == "__rbln_why | length == 0" and meta["vars"] == told["vars"]
 
@@ -190,14 +192,17 @@ def test_a_host_is_planned_after_it_is_in_its_pool() -> None:
     """Before that, the variables of its pool do not apply: a plan in the play that observes would be wrong."""
     observing, planning = SITE[:2]
     assert [role["name"].rpartition(".")[2] for role in roles_of(SITE_PATH)[:3]] == [
-        "rbln_preflight", "rbln_discover", "rbln_preflight",
-    ]  # fmt: skip
+        "rbln_preflight",
+        "rbln_discover",
+        "rbln_preflight",
+    ]
     folder = ROOT / "roles" / "rbln_discover" / "tasks"
     files = [task["ansible.builtin.import_tasks"] for task in yaml.safe_load((folder / "main.yml").read_text())]
     discover = [task for file in files for task in yaml.safe_load((folder / file).read_text(encoding="utf-8"))]
     assert [key for task in discover for key in task if "." in key] == [
-        "rebellions.npu.rbln_observe", "ansible.builtin.group_by",
-    ]  # fmt: skip
+        "rebellions.npu.rbln_observe",
+        "ansible.builtin.group_by",
+    ]
     assert "rbln_plan" not in str(observing) + str(discover) and planning["name"] == "2 Preflight"
 
 
