@@ -162,7 +162,7 @@ LAYERS = (
     ),
     Layer(
         "vm",
-        950,
+        750,
         "tests",
         (Step((PY, "-m", "pytest", *WORDY, "--durations=0", "--durations-min=1", "tests/vm")),),
         root=True,
@@ -171,14 +171,14 @@ LAYERS = (
     ),
     _integration(
         "hosts",
-        1400,
+        1250,
         "bundle docker_repair driver host_boot live_runtimes package_faults quickstart site_bare runtime_judges",
         uses=("lab",),
         after=("build/hosts",),
     ),
     Layer(
         "molecule",
-        600,
+        520,
         "hosts",
         (Step((PY, "-m", "tests.tools.molecule_all")),),
         root=True,
@@ -188,14 +188,14 @@ LAYERS = (
     ),
     _integration(
         "api",
-        800,
+        900,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile label_policy "
         "operands_play preflight_play repository_signatures runtime_config_play signatures_play",
         after=LAB,
     ),
     Layer(
         "sanity",
-        290,
+        320,
         "tests",
         (Step((PY, "-m", "tests.tools.ansible_test", "sanity"), counter=count.sanity),),
         uses=("stage",),
@@ -220,7 +220,7 @@ LAYERS = (
         uses=("stage",),
         holds=("ansible-test",),
     ),
-    Layer("lint", 90, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
+    Layer("lint", 100, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
     Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
     _sample("walk", 240, uses=("lab",), holds=("cluster",), after=LAB),
     _sample("driver", 200, uses=("lab",), after=("build/hosts",)),
