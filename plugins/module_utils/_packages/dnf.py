@@ -321,7 +321,7 @@ class Dnf(PackageManager):
 
     def held(self) -> list[str]:
         # Without the plugin nothing is held.
-        done = self.ask(["dnf", "-q", "versionlock", "list"], check=False)
+        done = self.ask(["dnf", "-q", SKIP, "versionlock", "list"], check=False)
         return parse_locks(done.out) if done.rc == 0 else []
 
     def mark(self, hold: bool, names: t.Sequence[str]) -> list[str]:
