@@ -21,8 +21,16 @@ def resource_of(context: Context) -> str:
     return str(context.wanted.get("resource_name") or context.profile.resource_name)
 
 
+def is_offer(name: str, resource: str) -> bool:
+    """Whether a resource is `resource`, or one of virtual functions of the same vendor (npu-vfN).
+
+    The device plugin names the latter so whatever `resource` is.
+    """
+    return name == resource or bool(re.match(r"%s/[^/]*-vf\d+$" % re.escape(resource.split("/")[0]), name))
+
+
 def amount(resources: int | str | Data | None, resource: str) -> int | None:
-    """How many NPUs a node's resources name: `resource` itself and those of virtual functions (`resource`-vfN).
+    """How many NPUs a node's resources name: `resource` itself and those of virtual functions.
 
     A plain number stands for itself, None is None. A node that does not name the resource has 0. ValueError when it is
     not a whole number.
@@ -33,9 +41,7 @@ def amount(resources: int | str | Data | None, resource: str) -> int | None:
         raise ValueError("%r is not a number" % resources)
     if isinstance(resources, (int, str)):
         return _whole(resources)
-    return sum(
-        _whole(value) for name, value in resources.items() if name == resource or name.startswith(resource + "-vf")
-    )
+    return sum(_whole(value) for name, value in resources.items() if is_offer(name, resource))
 
 
 def _whole(quantity: t.Any) -> int:
@@ -104,9 +110,7 @@ def plugin_registered(context: Context) -> Verdict | None:
     kubelet = context.runtimes.get("kubelet") or {}
     if not kubelet.get("present"):
         return None
-    path = posixpath.join(
-        str(kubelet.get("root_dir") or "/var/lib/kubelet"), "device-plugins", "kubelet_internal_checkpoint"
-    )
+    path = posixpath.join(str(kubelet["device_plugin_dir"]), "kubelet_internal_checkpoint")
     expected = expected_amount(context)
     found = context.host.read_text(path).map(json.loads)
     evidence = {"path": path, "expected": expected}
@@ -120,11 +124,7 @@ def plugin_registered(context: Context) -> Verdict | None:
     if not found.ok:
         return Verdict(None, "%s: %s" % (path, found.detail), evidence, "Run as root.")
     registered = (found.value.get("Data") or {}).get("RegisteredDevices") or {}
-    count = sum(
-        len(devices)
-        for name, devices in registered.items()
-        if name == resource_of(context) or name.startswith(resource_of(context) + "-vf")
-    )
+    count = sum(len(devices) for name, devices in registered.items() if is_offer(name, resource_of(context)))
     evidence["registered"] = count
     return Verdict(
         count == expected,

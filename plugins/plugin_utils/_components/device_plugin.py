@@ -35,8 +35,8 @@ def objects(ctx: Context) -> list[Object]:
     base = {"CDI_ROOT": "/var/run/cdi", "KUBELET_DEVICE_PLUGIN_PATH": socket_dir}
     base["USE_GENERIC_RESOURCE_NAME"] = "true" if inputs["resource_name"] == parts.NPU_KEY else "false"
     base["DEVICE_SCAN_INTERVAL"] = own["scan_interval"]
-    if own["health_port"]:
-        base["HEALTHCHECK_PORT"] = str(own["health_port"])
+    # Without the variable the plugin listens on its own port; a negative number turns that off.
+    base["HEALTHCHECK_PORT"] = str(own["health_port"] or -1)
     wait = wait_for_host(inputs, ("driver-ready", "toolkit-ready"))
     main = own_container(
         inputs,

@@ -165,6 +165,9 @@ def _check_words(inputs: Inputs) -> None:
     ):
         if value and not _DURATION.match(value):
             raise NpuError(f"{OPERANDS}{path} is {value!r}, which is not a duration.", "Write for example 30s or 1m.")
+        # The device plugin ends at once by a ticker without an interval.
+        if value and not re.search("[1-9]", value):
+            raise NpuError(f"{OPERANDS}{path} is {value!r}, which is no time at all.", "Write for example 30s or 1m.")
     if inputs["delivery"] == "render" and inputs["enabled"] and not inputs["render_dir"]:
         raise NpuError(
             f"{OPERANDS}delivery is render, and {OPERANDS}render_dir is empty.",

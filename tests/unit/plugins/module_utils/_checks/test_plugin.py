@@ -36,6 +36,8 @@ def checks(
         ({"node_allocatable": 2}, True),
         ({"node_allocatable": "2"}, True),
         ({"node_allocatable": {"rebellions.ai/ATOM": "2"}, "resource_name": "rebellions.ai/ATOM"}, True),
+        ({"node_allocatable": {"rebellions.ai/npu-vf4": "2"}, "resource_name": "rebellions.ai/ATOM"}, True),
+        ({"node_allocatable": {"rebellions.ai/npu": "2"}, "resource_name": "rebellions.ai/ATOM"}, False),
         ({"node_allocatable": {"rebellions.ai/npu": "0"}, "expected_allocatable": 0}, True),
         ({"node_allocatable": {"cpu": "8"}}, False),
         ({"node_allocatable": {"rebellions.ai/npu": "3"}}, False),
@@ -79,6 +81,12 @@ def test_plugin_registered(tmp_path: Path, text: str | None, ok: bool | None) ->
         Tree(tmp_path).write(CHECKPOINT, text)
     record = checks(tmp_path, {})["plugin_registered"]
     assert record.ok is ok and record.severity == "warning"
+
+
+def test_a_moved_root_does_not_move_the_record(tmp_path: Path) -> None:
+    Tree(tmp_path).write(CHECKPOINT, json.dumps({"Data": {"RegisteredDevices": {"rebellions.ai/npu-vf4": ["0", "1"]}}}))
+    moved = changed(runtimes(), "kubelet", "root_dir", "/data/kubelet")
+    assert checks(tmp_path, {"resource_name": "rebellions.ai/REBEL"}, moved)["plugin_registered"].ok is True
 
 
 def test_nothing_to_prove_without_a_kubelet(tmp_path: Path) -> None:

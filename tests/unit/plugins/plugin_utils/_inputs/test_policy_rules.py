@@ -249,6 +249,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("rbln_operands_driver.host_root is '/'", "/run/rbln/driver"),
     ),
     "duration": ({"device_plugin": {"scan_interval": "often"}}, ("device_plugin.scan_interval is 'often'",)),
+    "no duration": (
+        {"device_plugin": {"scan_interval": "0m0.0s"}},
+        ("device_plugin.scan_interval is '0m0.0s'", "no time"),
+    ),
     "takeover": ({"coexistence": "takeover"}, ("backup_dir",)),
     "vm-vgpu": ({"workload": "vm-vgpu"}, ("rbln_operands_workload is 'vm-vgpu'", "vm-passthrough")),
 }
