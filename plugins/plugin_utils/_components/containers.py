@@ -111,6 +111,15 @@ def scratch_run() -> tuple[Object, Object]:
     return {"name": "run", "mountPath": "/var/run"}, {"name": "run", "emptyDir": {}}
 
 
+def scratch_tmp() -> tuple[Object, Object]:
+    """(volume mount, volume) of an empty /tmp.
+
+    The vendor's library of groups opens a log file there, and ends the whole program where it cannot: the first pod
+    that asks for an NPU would then fail, and so would each later one.
+    """
+    return {"name": "tmp", "mountPath": "/tmp"}, {"name": "tmp", "emptyDir": {}}
+
+
 def api_token() -> tuple[Object, Object]:
     """(volume mount, volume) of the account's token, for the one container of a pod that asks the API."""
     sources = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .._objects import parts
 from .._objects.model import Context, Object
 from .config_files import config_files, restarted_by
-from .containers import grpc_liveness, own_container, scratch_run, wait_for_host, without_empty
+from .containers import grpc_liveness, own_container, scratch_run, scratch_tmp, wait_for_host, without_empty
 from .driver import roots as driver_roots
 from .where import daemon_set
 
@@ -24,9 +24,11 @@ def objects(ctx: Context) -> list[Object]:
     marker_dir = inputs["marker_dir"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     run_mount, run_volume = scratch_run()
-    mounts = [run_mount, {"name": "device-plugins", "mountPath": socket_dir}]
+    tmp_mount, tmp_volume = scratch_tmp()
+    mounts = [run_mount, tmp_mount, {"name": "device-plugins", "mountPath": socket_dir}]
     volumes = [
         run_volume,
+        tmp_volume,
         parts.host_path("device-plugins", own["device_plugins_dir"], "DirectoryOrCreate"),
         parts.host_path("markers", marker_dir, "DirectoryOrCreate"),
     ]

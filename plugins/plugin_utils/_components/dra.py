@@ -15,7 +15,15 @@ from .._objects import parts
 from .._objects.inputs import Inputs
 from .._objects.model import PASSTHROUGH, Context, Object, Variant
 from .._objects.names import OPERANDS, SHORT
-from .containers import api_token, grpc_liveness, own_container, scratch_run, wait_for_either, without_empty
+from .containers import (
+    api_token,
+    grpc_liveness,
+    own_container,
+    scratch_run,
+    scratch_tmp,
+    wait_for_either,
+    without_empty,
+)
 from .driver import roots as driver_roots
 from .variants import kubelet_roots
 from .where import daemon_set
@@ -125,6 +133,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
     own = inputs["dra_driver"]
     ca_mounts, ca_volumes = parts.ca_mounts(inputs)
     run_mount, run_volume = scratch_run()
+    tmp_mount, tmp_volume = scratch_tmp()
     token_mount, token_volume = api_token()
     run_dir: Object = {"name": SHORT, "mountPath": PROFILE.run_dir, "readOnly": True}
     if driver_roots(inputs):
@@ -149,6 +158,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         **grpc_liveness(own),
         volumeMounts=[
             run_mount,
+            tmp_mount,
             {"name": "plugins", "mountPath": plugins},
             {"name": "plugins-registry", "mountPath": registry},
             {"name": "cdi", "mountPath": "/var/run/cdi"},
@@ -166,6 +176,7 @@ def _daemon_set(inputs: Inputs, root: str, variant: Variant) -> Object:
         "containers": [main],
         "volumes": [
             run_volume,
+            tmp_volume,
             parts.host_path("plugins", plugins, "Directory"),
             parts.host_path("plugins-registry", registry, "Directory"),
             parts.host_path("cdi", "/var/run/cdi", "DirectoryOrCreate"),

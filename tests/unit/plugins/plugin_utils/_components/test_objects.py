@@ -457,6 +457,14 @@ def test_device_plugin_is_probed_on_the_port_it_is_told() -> None:
     assert "livenessProbe" not in silent and {"name": "HEALTHCHECK_PORT", "value": "-1"} in silent["env"]
 
 
+def test_the_device_plugin_can_write_its_log() -> None:
+    """Its library of groups ends the program where it cannot write to /tmp."""
+    items = objects()
+    assert {"name": "tmp", "mountPath": "/tmp"} in container(items, "device-plugin")["volumeMounts"]
+    pod = one(items, "DaemonSet", "rbln-device-plugin")["spec"]["template"]["spec"]
+    assert {"name": "tmp", "emptyDir": {}} in pod["volumes"]
+
+
 IMAGE: dict[str, Any] = {"enabled": True, "image": {"tag": "1"}}
 CONTAINERS = {
     "driver": {"driver": {**IMAGE, "manager": {"image": {"tag": "1"}}}},
