@@ -53,6 +53,7 @@ SECONDS = {
     "kube": 240,
     "containerd": 80,
     "kwok": 70,
+    "nfd": 90,
     "rootfs-bookworm": 40,
     "rootfs-bookworm-containerd": 30,
     "rootfs-bookworm-dkms": 30,
