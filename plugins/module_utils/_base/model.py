@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass, field
 
 from .mask import mask, masked
+from .records import asdict, dataclass, field
 
 ERROR = "error"
 WARNING = "warning"

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass
+
+from .records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import posixpath
 import re
 import stat
 import typing as t
-from dataclasses import asdict, dataclass, field, replace
 
 from .._base.model import NpuError
+from .._base.records import asdict, dataclass, field, replace
 from .._packages.offline import APT_CONFIG, DNF_DIRECTORY
 
 SCHEMA = 1

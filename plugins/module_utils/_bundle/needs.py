@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import NpuError
+from .._base.records import dataclass, field
 from .._kernel.package_names import HEADERS, rpm_headers
 from .manifest import DRIVER_PACKAGE, PACKAGE, RUNFILE, BundleFile, Manifest
 

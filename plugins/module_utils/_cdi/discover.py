@@ -10,9 +10,9 @@ import os
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import INFO, WARNING, NpuError, Problem
+from .._base.records import dataclass, field
 from .._base.vendor import VendorProfile
 from .._base.versions import release_key, same_release
 from .._formats.elf import MACHINES, Elf

@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass
 
 from .._base.model import WARNING, Problem
+from .._base.records import dataclass
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 from .._npu.smi import ask_smi, find_smi

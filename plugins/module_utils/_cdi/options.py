@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass, field, fields
 
 from .._base.model import NpuError, Problem
+from .._base.records import dataclass, field, fields
 from .._base.vendor import VendorProfile
 
 STANDALONE = "standalone"

@@ -13,9 +13,9 @@ import os
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import ERROR, WARNING, NpuError, Problem
+from .._base.records import dataclass, field
 from .._base.vendor import VendorProfile
 from .._host.host import LINK_LIMIT, FileStat, Host
 from .options import INTERPRETER, SPEC_SUFFIXES, STANDALONE, STORAGE, CdiOptions, default_path

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field, replace
 
 from .._base.model import ERROR, WARNING, Check
+from .._base.records import dataclass, field, replace
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 

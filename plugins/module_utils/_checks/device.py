@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import replace
 
 from .._base.model import ERROR, INFO, WARNING
+from .._base.records import replace
 from .._base.versions import same_release
 from .._host.host import ABSENT, VALUE
 from .base import Context, Scope, Verdict, address_of, verdict_of, without_npus

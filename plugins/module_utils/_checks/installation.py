@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import replace
 
 from .._base.model import INFO, WARNING
+from .._base.records import replace
 from .._base.versions import compare, release_numbers, same_release
 from .._host.host import ABSENT, FAILED, TOO_LARGE, VALUE
 from .._kernel.blocked import BLACKLIST, DISABLED, INSTALL, REFUSED, place_of

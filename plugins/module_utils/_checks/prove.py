@@ -13,9 +13,9 @@ scope, and one that is unknown neither writes nor removes.
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass, field, replace
 
 from .._base.model import ERROR, Check, NpuError
+from .._base.records import asdict, dataclass, field, replace
 from .._base.vendor import VendorProfile
 from .._host.files import remove_file, renew, write_file
 from .._host.host import Host

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .._base.vendor import VendorProfile
 from .._host.host import Host
 from .journal import Journal

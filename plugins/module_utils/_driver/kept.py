@@ -22,9 +22,9 @@ import stat as stat_module
 import tempfile
 import time
 import typing as t
-from dataclasses import asdict, dataclass
 
 from .._base.model import NpuError
+from .._base.records import asdict, dataclass
 from .._host.files import create_file, explain, make_directory, sync_directory
 from .._host.host import Host, Limit
 from .._host.private import private_directory

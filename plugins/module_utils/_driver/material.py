@@ -10,9 +10,9 @@ import os
 import posixpath
 import shutil
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import NpuError
+from .._base.records import dataclass, field
 from .._base.vendor import VendorProfile
 from .._host.disk import free_bytes, mount_flags
 from .._host.host import Host

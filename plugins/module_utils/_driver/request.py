@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, fields
 
 from .._base.model import NpuError
+from .._base.records import dataclass, fields
 
 
 class Unfit(NpuError):

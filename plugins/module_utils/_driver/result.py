@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import asdict, dataclass, field
+
+from .._base.records import asdict, dataclass, field
 
 UNCHANGED = "unchanged"
 INSTALLED = "installed"

@@ -10,9 +10,9 @@ import os
 import signal
 import time
 import typing as t
-from dataclasses import asdict
 
 from .._base.model import NpuError
+from .._base.records import asdict
 from .._base.vendor import VendorProfile
 from .._host.handles import Holder, Processes
 from .._host.host import ABSENT, Host, Limit

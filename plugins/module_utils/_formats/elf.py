@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import struct
 import typing as t
-from dataclasses import dataclass
+
+from .._base.records import dataclass
 
 FIRST_READ = 8192
 DYNAMIC_LIMIT = 1024 * 1024

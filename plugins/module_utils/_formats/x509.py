@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 import typing as t
 import uuid
-from dataclasses import dataclass
+
+from .._base.records import dataclass
 
 COMMON_NAME = b"\x06\x03\x55\x04\x03"
 ORGANIZATION = b"\x06\x03\x55\x04\x0a"

@@ -10,8 +10,8 @@ import posixpath
 import re
 import stat
 import typing as t
-from dataclasses import asdict, dataclass
 
+from .._base.records import asdict, dataclass
 from .host import Host
 from .proc import start_ticks
 

@@ -16,8 +16,8 @@ import posixpath
 import stat as stat_module
 import time
 import typing as t
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .command import Runner, run_command
 from .probe import ABSENT, DENIED, FAILED, TIMEOUT, TOO_LARGE, VALUE, Completed, Probe, from_oserror
 

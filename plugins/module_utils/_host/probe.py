@@ -8,9 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import typing as t
-from dataclasses import dataclass
 
 from .._base.mask import mask
+from .._base.records import dataclass
 
 VALUE = "value"
 ABSENT = "absent"

@@ -9,8 +9,8 @@ import os
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .host import Host, Limit
 
 CLOCK_AGREES = 2.0

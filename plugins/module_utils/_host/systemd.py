@@ -9,8 +9,8 @@ import posixpath
 import re
 import shlex
 import typing as t
-from dataclasses import dataclass, field
 
+from .._base.records import dataclass, field
 from .host import Host, Limit
 
 PROPERTIES = (

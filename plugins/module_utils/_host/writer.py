@@ -17,9 +17,9 @@ import json
 import os
 import posixpath
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import NpuError
+from .._base.records import dataclass, field
 from .files import copy_attributes, create_file, locate, sync_directory, take_lock
 from .host import Host, open_file
 from .writer_judge import FileJudge, judge_set

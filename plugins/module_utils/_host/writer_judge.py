@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 import typing as t
-from dataclasses import dataclass
 
 from .._base.model import NpuError
+from .._base.records import dataclass
 from .._formats.toml import TomlError, loads
 from .host import Host
 

@@ -10,8 +10,8 @@ import posixpath
 import re
 import struct
 import zlib
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .._formats.x509 import COMMON_NAME, serial_text, signer_serial
 from .._host.host import ABSENT, DENIED, FAILED, VALUE, Host, Limit, Probe
 

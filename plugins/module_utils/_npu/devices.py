@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import posixpath
 import typing as t
-from dataclasses import dataclass, field
 
+from .._base.records import dataclass, field
 from .._base.vendor import VendorProfile
 from .._base.versions import natural_key
 from .._host.host import ABSENT, Host, Limit, Probe

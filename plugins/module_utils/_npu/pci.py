@@ -11,8 +11,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .._host.host import ABSENT, DENIED, VALUE, Host, Limit, Probe
 
 SYSFS_PCI = "/sys/bus/pci/devices"

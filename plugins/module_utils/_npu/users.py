@@ -11,8 +11,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import replace
 
+from .._base.records import replace
 from .._base.vendor import VendorProfile
 from .._host.handles import MACHINE, PROCESS, Holder, Number, Processes, unit_of
 from .._host.host import DENIED, VALUE, Host, Limit, Probe

@@ -14,9 +14,9 @@ import json
 import sys
 import time
 import typing as t
-from dataclasses import replace
 
 from .._base.model import NpuError
+from .._base.records import replace
 from .._base.vendor import VendorProfile
 from .._cdi.options import AUTO
 from .._cdi.spec import compare

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 import typing as t
-from dataclasses import dataclass, replace
 
 from .._base.model import CheckData, NpuError, Problem
+from .._base.records import dataclass, replace
 from .._base.vendor import VendorProfile
 from .._cdi.options import AUTO, CdiOptions, form_for
 from .._cdi.spec import compare

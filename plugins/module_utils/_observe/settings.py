@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import posixpath
 import typing as t
-from dataclasses import dataclass
 
 from .._base.model import NpuError
+from .._base.records import dataclass
 from .._base.vendor import VendorProfile
 from .._cdi.options import CdiOptions, default_path
 from .._checks.prove import Rules

@@ -8,7 +8,8 @@ from __future__ import annotations
 import fnmatch
 import re
 import typing as t
-from dataclasses import dataclass
+
+from .._base.records import dataclass
 
 INSTALL = "install"
 UPGRADE = "upgrade"

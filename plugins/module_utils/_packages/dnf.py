@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import replace
 
 from .._base.model import NpuError
+from .._base.records import replace
 from .._base.versions import natural_key
 from .._host.handles import find_open
 from .._host.host import Completed, Limit

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
+from .._base.records import replace
 from .changes import DOWNGRADE, INSTALL, REINSTALL, REMOVE, UPGRADE, Change
 
 SCRIPT_FAILED = "Read what the script of the package said; a driver's build log is below /var/lib/dkms."

@@ -8,9 +8,9 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import asdict, dataclass, field, replace
 
 from .._base.model import NpuError, Problem
+from .._base.records import asdict, dataclass, field, replace
 from .._cdi.options import SPEC_DIRS
 from .._host.host import Host, Limit
 from .._host.proc import Process, ProcessTable

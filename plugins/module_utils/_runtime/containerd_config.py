@@ -15,8 +15,8 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import typing as t
-from dataclasses import dataclass, field
 
+from .._base.records import dataclass, field
 from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError, loads
 from .._host.host import Host

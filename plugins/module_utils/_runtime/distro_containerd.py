@@ -12,8 +12,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import replace
 
+from .._base.records import replace
 from .._base.versions import release_numbers
 from .._formats.toml import TomlError, loads
 from .._host.proc import Process

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import posixpath
 import typing as t
-from dataclasses import dataclass, replace
 
+from .._base.records import dataclass, replace
 from .._formats import yaml_read
 from .._host.host import Host
 

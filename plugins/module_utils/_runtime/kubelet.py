@@ -8,8 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import asdict, dataclass
 
+from .._base.records import asdict, dataclass
 from .._formats import yaml_read
 from .._host.host import Host
 from .._host.proc import Process

@@ -8,9 +8,9 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import typing as t
-from dataclasses import dataclass
 
 from .._base.model import NpuError
+from .._base.records import dataclass
 from .._host.files import remove_file, write_bytes, write_file
 from .._host.host import Host
 from .._npu.driver import DKMS_DIR

@@ -13,9 +13,9 @@ import posixpath
 import re
 import secrets
 import typing as t
-from dataclasses import dataclass, field
 
 from .._base.model import NpuError
+from .._base.records import dataclass, field
 from .._base.vendor import VendorProfile
 from .._formats.x509 import parse_certificate
 from .._host.files import explain, remove_empty_directory, remove_file, write_bytes

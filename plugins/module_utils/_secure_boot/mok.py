@@ -8,8 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import dataclass
 
+from .._base.records import dataclass
 from .._base.vendor import VendorProfile
 from .._formats.x509 import Certificate, parse_certificate, parse_signature_lists
 from .._host.host import ABSENT, DENIED, FAILED, TOO_LARGE, VALUE, Host, Limit, Probe
