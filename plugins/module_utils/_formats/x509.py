@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import struct
 import typing as t
-import uuid
 
 from .._base.records import dataclass
 
 COMMON_NAME = b"\x06\x03\x55\x04\x03"
 ORGANIZATION = b"\x06\x03\x55\x04\x0a"
-X509_GUID = uuid.UUID("a5c059a1-94e4-4aa7-87b5-ab155c2bf072").bytes_le
+# a5c059a1-94e4-4aa7-87b5-ab155c2bf072, as the firmware stores it.
+X509_GUID = bytes.fromhex("a159c0a5e494a74a87b5ab155c2bf072")
 LIST_HEADER = 28
 OWNER_SIZE = 16
 

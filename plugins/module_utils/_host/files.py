@@ -12,7 +12,6 @@ import os
 import posixpath
 import re
 import stat as stat_module
-import tempfile
 import time
 
 from .._base.model import NpuError
@@ -96,6 +95,9 @@ def staged_prefix(name: str) -> str:
 
 def _staged(directory: str, name: str) -> tuple[int, str]:
     """A new file that will replace `name`: descriptor and path. While its writer lives, its lock keeps it."""
+    # Those who only look do not need it, and it brings much along.
+    import tempfile
+
     while True:
         descriptor, staged = tempfile.mkstemp(prefix=staged_prefix(name), suffix=".tmp", dir=directory)
         with contextlib.suppress(OSError):

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import os
 import posixpath
-import shutil
 import stat
 import typing as t
 import zlib
@@ -266,6 +265,8 @@ def _beside(directory: str, path: str) -> list[str]:
 
 def _remove_tree(real: str) -> bool:
     """Remove a folder of this machine, or what is in its place; False when there is nothing."""
+    import shutil
+
     try:
         if not stat.S_ISDIR(os.lstat(real).st_mode):
             os.unlink(real)

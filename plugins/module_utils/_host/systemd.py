@@ -11,12 +11,13 @@ import shlex
 import typing as t
 
 from .._base.records import dataclass, field
-from .host import Host, Limit
+from .host import ABSENT, FAILED, VALUE, Host, Limit, Probe
 
 PROPERTIES = (
     "Id",
     "LoadState",
     "ActiveState",
+    "UnitFileState",
     "MainPID",
     "ExecMainStartTimestampMonotonic",
     "FragmentPath",
@@ -32,13 +33,25 @@ UNIT_DIRS = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
+# Where units also come from: generators, programs that make them, settings by systemctl.
+MADE_DIRS = (
+    "/etc/systemd/system.control",
+    "/etc/systemd/system.attached",
+    "/run/systemd/system.control",
+    "/run/systemd/system.attached",
+    "/run/systemd/transient",
+    "/run/systemd/generator",
+    "/run/systemd/generator.early",
+    "/run/systemd/generator.late",
+)
 
 
 @dataclass(frozen=True)
 class Unit:
     """A unit.
 
-    `argv` is ExecStart with its environment expanded; `active_state` is empty when systemd could not be asked.
+    `argv` is ExecStart with its environment expanded; `active_state` is empty when systemd could not be asked. Under an
+    alias, `identity` is the unit's own name. `file_state` is systemd's UnitFileState.
     """
 
     name: str
@@ -51,6 +64,8 @@ class Unit:
     started_monotonic: float | None = None
     environment: t.Mapping[str, str] = field(default_factory=dict)
     environment_files: tuple[str, ...] = ()
+    identity: str = ""
+    file_state: str = ""
 
     @property
     def active(self) -> bool:
@@ -61,14 +76,42 @@ class Unit:
         return ((self.fragment,) if self.fragment else ()) + self.dropins
 
 
-def read_units(host: Host, names: t.Sequence[str], timeout: float) -> dict[str, Unit]:
-    """The named units, read by one command. Without systemctl their state is empty."""
+def units_there(host: Host, names: t.Iterable[str]) -> list[str]:
+    """Those of the names that systemd may know; all of them where a directory of units cannot be read.
+
+    For each name, also of a unit that does not exist, systemd and systemctl work for a third of a millisecond.
+    """
+    there: set[str] = set()
+    for directory in UNIT_DIRS + MADE_DIRS:
+        listed = host.listdir(directory)
+        if not listed.ok and listed.state != ABSENT:
+            return list(names)
+        there.update(listed.get([]))
+    return [name for name in names if name in there or name + ".d" in there or "@" in name]
+
+
+def ask_units(host: Host, names: t.Sequence[str], timeout: float) -> Probe:
+    """Probe of the named units {name: Unit}, from one `systemctl show`; without names, nothing is asked."""
+    if not names:
+        return Probe(VALUE, {})
     argv = ["systemctl", "show", "--no-pager", "-p", ",".join(PROPERTIES)] + list(names)
     done = host.run(argv, timeout)
-    if done.ok and done.value.rc == 0:
-        shown = parse_show(host, done.value.out, names)
-        if shown:
-            return shown
+    if not done.ok:
+        return done
+    if done.value.rc:
+        return Probe(FAILED, None, "systemctl show ended with %d: %s" % (done.value.rc, done.value.err.strip()[:200]))
+    shown = parse_show(host, done.value.out, names)
+    return Probe(VALUE, shown) if shown else Probe(FAILED, None, "systemctl show tells other units than asked")
+
+
+def read_units(host: Host, names: t.Iterable[str], timeout: float, asked: Probe | None = None) -> dict[str, Unit]:
+    """The named units by one command, or by what ask_units() has `asked`; what that leaves out is not there.
+
+    Without systemctl their state is empty.
+    """
+    asked = ask_units(host, list(names), timeout) if asked is None else asked
+    if asked.ok:
+        return {name: asked.value.get(name) or Unit(name) for name in names}
     return {name: unit_from_files(host, name) for name in names}
 
 
@@ -102,6 +145,8 @@ def parse_show(host: Host, text: str, names: t.Sequence[str]) -> dict[str, Unit]
             started_monotonic=int(stamp) / 1e6 if stamp.isdigit() and stamp != "0" else None,
             environment=environment,
             environment_files=environment_files,
+            identity=last.get("Id", ""),
+            file_state=last.get("UnitFileState", ""),
         )
     return found
 

@@ -18,7 +18,6 @@ import posixpath
 import re
 import stat
 import sys
-import tempfile
 import typing as t
 
 # Why a folder is not run; the text beside it says more.
@@ -205,6 +204,8 @@ def _by_its_python(order: t.Mapping[str, t.Any], lib: str) -> None:
     own = os.readlink(posixpath.join(lib, LINK))
     if order.get("again") or os.path.realpath(own) == os.path.realpath(sys.executable):
         return
+    import tempfile
+
     try:
         real = way(own)
         _fit(real, os.lstat(real), False)

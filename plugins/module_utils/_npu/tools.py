@@ -10,7 +10,7 @@ import typing as t
 
 from .._base.vendor import VendorProfile
 from .._host.host import ABSENT, FAILED, VALUE, Host, Probe
-from .._host.systemd import UNIT_DIRS
+from .._host.systemd import UNIT_DIRS, ask_units
 from .smi import find_program, parse_version
 
 
@@ -39,20 +39,13 @@ def _ask_version(host: Host, path: str, timeout: float) -> tuple[str | None, str
     return version, VALUE if version else FAILED
 
 
-def parse_systemctl_show(text: str) -> list[dict[str, str]]:
-    """Blocks of `systemctl show`, one for each unit."""
-    blocks = []
-    for block in text.strip().split("\n\n"):
-        fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if fields:
-            blocks.append(fields)
-    return blocks
-
-
-def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> tuple[dict[str, t.Any], Probe]:
+def read_daemon(
+    host: Host, profile: VendorProfile, timeout: float, asked: Probe | None = None
+) -> tuple[dict[str, t.Any], Probe]:
     """Shape `daemon`: {unit, state, enabled}. `unit` is None when none is installed; then systemd is not asked.
 
-    `state` is systemd's ActiveState or unknown; `enabled` is None when it is unknown.
+    `state` is systemd's ActiveState or unknown; `enabled` is None when it is unknown. `asked` is what systemd has said
+    of the units already, as ask_units() has it.
     """
     present = [
         unit for unit in profile.daemon_units if any(host.exists(posixpath.join(path, unit)) for path in UNIT_DIRS)
@@ -61,22 +54,21 @@ def read_daemon(host: Host, profile: VendorProfile, timeout: float) -> tuple[dic
         return {"unit": None, "state": ABSENT, "enabled": None}, Probe(
             ABSENT, None, "none of the units %s" % ", ".join(profile.daemon_units)
         )
-    asked = host.run(["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState"] + present, timeout)
-    if asked.ok and asked.value.rc == 0:
-        blocks = [item for item in parse_systemctl_show(asked.value.out) if item.get("LoadState") == "loaded"]
-        blocks.sort(key=lambda item: item.get("ActiveState") != "active")
-        if blocks:
-            state = blocks[0].get("UnitFileState", "")
-            enabled = state in ("enabled", "enabled-runtime", "static", "alias", "linked") if state else None
-            return {
-                "unit": blocks[0].get("Id") or present[0],
-                "state": blocks[0].get("ActiveState") or "unknown",
-                "enabled": enabled,
-            }, asked
+    asked = ask_units(host, present, timeout) if asked is None else asked
+    loaded = (
+        [asked.value[name] for name in present if name in asked.value and asked.value[name].loaded] if asked.ok else []
+    )
+    loaded.sort(key=lambda unit: unit.active_state != "active")
+    if loaded:
+        state = loaded[0].file_state
+        enabled = state in ("enabled", "enabled-runtime", "static", "alias", "linked") if state else None
+        return {
+            "unit": loaded[0].identity or present[0],
+            "state": loaded[0].active_state or "unknown",
+            "enabled": enabled,
+        }, asked
     if asked.ok:
-        asked = Probe(
-            FAILED, None, "systemctl show ended with %d: %s" % (asked.value.rc, asked.value.err.strip()[:200])
-        )
+        asked = Probe(FAILED, None, "systemd has not loaded %s" % ", ".join(present))
     wanted = [path for path in host.listdir("/etc/systemd/system").get([]) if path.endswith((".wants", ".requires"))]
     enabled = any(present[0] in host.listdir("/etc/systemd/system/" + name).get([]) for name in wanted)
     return {"unit": present[0], "state": "unknown", "enabled": enabled}, asked

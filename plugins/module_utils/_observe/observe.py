@@ -17,6 +17,7 @@ from .._checks.prove import PASSED, WRITE, Proof, prove
 from .._checks.ready_files import MARKERS, read_markers
 from .._host.host import Host
 from .._host.owned_files import compare_files
+from .._runtime.base import ask_systemd
 from .._runtime.detect import detect_runtimes
 from .._runtime.live import docker_containers, is_stopped
 from .facts import collect_facts
@@ -94,8 +95,9 @@ def look(profile: VendorProfile, host: Host, settings: Settings) -> Look:
 
     A specification that cannot be looked at has the state unknown, with the reason in its problems.
     """
-    facts = collect_facts(profile, host, settings.facts, settings.wanted)
-    runtimes = detect_runtimes(host, settings.runtimes)
+    asked = ask_systemd(host, settings.runtimes, profile.daemon_units)
+    facts = collect_facts(profile, host, settings.facts, settings.wanted, asked)
+    runtimes = detect_runtimes(host, settings.runtimes, asked)
     try:
         options = cdi_options(settings, runtimes)
         cdi = _plain(compare(profile, host, options, settings.cdi_path, engine_dirs(runtimes)))

@@ -12,9 +12,9 @@ import typing as t
 from .._base.model import NpuError, Problem
 from .._base.records import asdict, dataclass, field, replace
 from .._cdi.options import SPEC_DIRS
-from .._host.host import Host, Limit
+from .._host.host import Host, Limit, Probe
 from .._host.proc import Process, ProcessTable
-from .._host.systemd import Unit, read_units, unit_from_files
+from .._host.systemd import Unit, ask_units, read_units, unit_from_files, units_there
 from .._packages.installed import DPKG_STATUS, parse_dpkg_status
 from .distros import DISTROS, GENERATED, K3S, RKE2, Distro, distro_settings, variable_names
 
@@ -253,6 +253,12 @@ def read_from(program: str, argv: t.Sequence[str]) -> list[list[str]]:
     return [flag_values(argv, *names) or [default] for names, default in READ_FLAGS[program]]
 
 
+def ask_systemd(host: Host, options: RuntimeOptions, more: t.Sequence[str] = ()) -> Probe:
+    """ask_units() of the units of known names and of `more`, as far as they are there, and of the one by hand."""
+    names = [name for name in units_there(host, (*UNITS, *more)) if name != options.unit]
+    return ask_units(host, [*names, options.unit] if options.unit else names, options.timeout)
+
+
 @dataclass
 class Context:
     """One look at a host, shared by the runtime classes so that nothing is asked twice."""
@@ -267,10 +273,10 @@ class Context:
     distros: dict[int, Distro | None] = field(default_factory=dict)
 
     @classmethod
-    def observe(cls, host: Host, options: RuntimeOptions) -> Context:
-        names = dict.fromkeys(UNITS + ((options.unit,) if options.unit else ()))
-        units = read_units(host, tuple(names), options.timeout)
-        return cls(host, options, units, ProcessTable(host))
+    def observe(cls, host: Host, options: RuntimeOptions, asked: Probe | None = None) -> Context:
+        asked = ask_systemd(host, options) if asked is None else asked
+        names = dict.fromkeys((*UNITS, options.unit) if options.unit else UNITS)
+        return cls(host, options, read_units(host, names, options.timeout, asked), ProcessTable(host))
 
     @property
     def settled(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 
 from .._base.model import ERROR, WARNING
-from .._host.host import Host
+from .._host.host import Host, Probe
 from .base import (
     CONTAINERD,
     CRIO,
@@ -45,13 +45,13 @@ START = 1.0
 CLASSES = (ContainerdRuntime, DistroRuntime, DockerRuntime, CrioRuntime, PodmanRuntime)
 
 
-def detect_runtimes(host: Host, options: RuntimeOptions | None = None) -> dict[str, t.Any]:
+def detect_runtimes(host: Host, options: RuntimeOptions | None = None, asked: Probe | None = None) -> dict[str, t.Any]:
     """The facts about runtimes, in the shape of the schema under docs/schemas.
 
-    Never raises for what a host looks like.
+    Never raises for what a host looks like. `asked` is what systemd has said of their units, as ask_units() has it.
     """
     options = options or RuntimeOptions()
-    context = Context.observe(host, options)
+    context = Context.observe(host, options, asked)
     kubelet = find_kubelet(context)
     context.endpoint = _behind(context, kubelet.runtime_endpoint)
     found: list[tuple[t.Any, Runtime]] = []

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_a_staged_file_that_was_taken_for_a_leftover_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its making and its lock, another run may remove it."""
-    real, taken = files.tempfile.mkstemp, []
+    real, taken = tempfile.mkstemp, []
 
     def mkstemp(**keys: str) -> tuple[int, str]:
         made = real(**keys)
@@ -132,7 +133,7 @@ def test_a_staged_file_that_was_taken_for_a_leftover_is_made_again(
             files.clear_staged(str(tmp_path), "a")
         return made
 
-    monkeypatch.setattr(files.tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
     files.replace_file(str(tmp_path / "a"), b"text", 0o644)
     assert len(taken) == 1 and os.listdir(tmp_path) == ["a"] and (tmp_path / "a").read_bytes() == b"text"
 

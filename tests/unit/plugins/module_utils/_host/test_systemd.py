@@ -7,12 +7,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._host.proc import ProcessTable, boot_time, start_ticks
 from ansible_collections.rebellions.npu.plugins.module_utils._host.systemd import (
+    ask_units,
     parse_show,
     read_units,
     service_settings,
     unit_from_files,
+    units_there,
 )
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import BOOT, NOW, UPTIME, Machine
 
@@ -64,6 +67,32 @@ def test_one_command_for_all_units(tmp_path: Path) -> None:
     assert len(machine.asked) == 1
     assert found["containerd.service"].argv == ("/usr/bin/containerd",)
     assert not found["docker.service"].loaded
+
+
+def test_only_units_that_may_be_there_are_asked_for(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.write("/usr/lib/systemd/system/a.service", "")
+    machine.write("/run/systemd/generator.late/b.service", "")
+    machine.write("/etc/systemd/system/c.service.d/x.conf", "")
+    machine.write("/usr/lib/systemd/system/d@.service", "")
+    names = ["a.service", "b.service", "c.service", "d@1.service", "e.service"]
+    assert units_there(machine.host(), names) == names[:4]
+    # What cannot be read hides units: then all are asked for.
+    assert units_there(Denying(str(tmp_path)), names) == names
+
+
+class Denying(Host):
+    """A host with a directory that cannot be read."""
+
+    def listdir(self, path: str) -> Probe:
+        return Probe(DENIED) if path == "/run/systemd/generator" else super().listdir(path)
+
+
+def test_nothing_is_asked_for_no_unit(tmp_path: Path) -> None:
+    """systemctl shows itself when it gets no name."""
+    machine = Machine(tmp_path)
+    assert ask_units(machine.host(), [], 5.0).value == {} and machine.asked == []
+    assert not read_units(machine.host(), ["x.service"], 5.0, ask_units(machine.host(), [], 5.0))["x.service"].loaded
 
 
 def test_unit_files_with_drop_ins(tmp_path: Path) -> None:

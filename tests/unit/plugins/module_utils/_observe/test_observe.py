@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError, Problem, Step
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.run import TABLES
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import VALUE, Completed, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._observe import settings as _settings
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.host_tool import refresh
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.observe import look, observe, prove_look
@@ -81,7 +81,30 @@ def test_an_observation_of_a_proven_host_starts_few_programs(tmp_path: Path) -> 
 
     seen = observe(PROFILE, Host(str(tmp_path), runner=runner), settings())
     assert seen["observed"]["passed"] is True
-    assert Counter(started) == {"rbln-smi": 2, "systemctl": 1, "podman": 1}, started
+    # Of systemd nothing is asked where none of the units is there.
+    assert Counter(started) == {"rbln-smi": 2, "podman": 1}, started
+
+
+def test_systemd_is_asked_once_for_the_units_of_all_rooms(tmp_path: Path) -> None:
+    tree = with_podman(ca22_host(tmp_path))
+    for name in ("rbln-smd.service", "containerd.service", "other.service"):
+        tree.write("/usr/lib/systemd/system/" + name, "[Service]\nExecStart=/usr/bin/x\n")
+    asked: list[tuple[str, ...]] = []
+
+    def runner(argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> Any:
+        if argv[0] != "systemctl":
+            return tree.run(argv, timeout, env)
+        names = tuple(argv[5:])
+        asked.append(names)
+        blocks = ("Id=%s\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n" % name for name in names)
+        return Probe(VALUE, Completed(0, "\n".join(blocks), ""))
+
+    seen = observe(PROFILE, Host(str(tmp_path), runner=runner), settings())
+    assert asked == [("containerd.service", "rbln-smd.service")]
+    assert seen["facts"]["daemon"] == {"unit": "rbln-smd.service", "state": "active", "enabled": True}
+    assert seen["facts"]["probes"]["daemon"]["state"] == "value"
+    units = {runtime["name"]: (runtime["unit"], runtime["unit_state"]) for runtime in seen["runtimes"]["runtimes"]}
+    assert units["containerd"] == ("containerd.service", "active")
 
 
 def test_every_directory_that_a_runtime_reads_is_looked_at_S03_foreign_cdi(tmp_path: Path) -> None:
