@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base import mask as mask_module
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import (
     MASK,
     forms,
@@ -297,3 +298,12 @@ def test_a_long_text_takes_no_long_time(text: str) -> None:
     start = time.process_time()
     mask(text)
     assert time.process_time() - start < 3.0
+
+
+def test_a_rule_that_goes_by_a_name_is_passed_over_only_where_it_finds_nothing() -> None:
+    """What decides that is a part of each of these rules."""
+    rules = [pattern for pattern, _judge in mask_module._RULES if mask_module._WORD in pattern.args[0]]
+    assert len(rules) == 9
+    for text in SECRETS + HARMLESS + FORMS:
+        found = [pattern for pattern in rules if pattern().search(text)]
+        assert not found or mask_module._NAMED().search(text), text
