@@ -141,6 +141,12 @@ class ProcessTable:
         """The program file that a process runs; empty when that is not known or another file has its place."""
         return str(self._host.readlink("/proc/%d/exe" % pid).get("")).replace(" (deleted)", "")
 
+    def runs(self, pid: int, path: str) -> bool:
+        """Whether a process runs the very file that is at a path now: no upgrade has replaced it since."""
+        real = self._host.resolve(path)
+        link = self._host.readlink("/proc/%d/exe" % pid)
+        return real.ok and link.ok and link.value == real.value and not self._differs(pid, "mnt")
+
     def variables(self, pid: int, names: t.Iterable[str]) -> dict[str, str]:
         """The named variables of the environment with which a process was started."""
         text = self._host.read_text("/proc/%d/environ" % pid, Limit.PROC).get("")

@@ -159,8 +159,9 @@ class ContainerdRuntime(Reader):
         found.main_config = posixpath.join("/", config or CONFIG)
         if daemon is meant:
             self.described = found.main_config
-        read_state(context, self, found, named=bool(config))
-        found.socket = _last(flag_values(daemon.argv, "--address", "-a")) or _address(self.read_of(found)[0]) or SOCKET
+        address = _last(flag_values(daemon.argv, "--address", "-a"))
+        read_state(context, self, found, bool(config), daemon.process, address or SOCKET)
+        found.socket = address or _address(self.read_of(found)[0]) or SOCKET
         found.socket_exists = context.is_socket(found.socket)
         note_process(context, found, daemon.process)
         note_outdated(found, daemon)

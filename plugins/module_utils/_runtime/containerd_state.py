@@ -11,6 +11,7 @@ from .._base.model import ERROR, WARNING
 from .._base.versions import release_numbers
 from .._cdi.options import SPEC_DIRS
 from .._formats.toml import TomlError
+from .._host.proc import Process
 from .base import (
     ELEVATE,
     OFF,
@@ -29,6 +30,7 @@ from .base import (
     with_dirs,
 )
 from .containerd_config import CDI_SINCE, MERGING_SINCE, ConfigSet, Effective, Release, effective, from_dump, load_set
+from .live import containerd_version
 
 PACKAGES = ("containerd.io", "containerd")
 UPGRADE = "upgrade containerd to 1.7 or newer"
@@ -59,15 +61,30 @@ def schema_of(files: ConfigSet, release: Release) -> int | None:
     return 1 if any(item.plugins for item in files.files) else None
 
 
-def read_state(context: Context, reader: Reader, found: Runtime, named: bool) -> None:
-    """Fill version, configuration files, CDI state.
+def _version(context: Context, binary: str, process: Process | None, socket: str) -> str | None:
+    """The version of the program: what its process says, where that runs this very file, else what the program does.
+
+    To start it costs more than the rest of the look at it.
+    """
+    if process is not None and context.host.runs_commands and context.processes.runs(process.pid, binary):
+        where = context.host.resolve(socket)
+        said = containerd_version(context.host.real(where.value), process.pid) if where.ok else None
+        if version_in(said):
+            return version_in(said)
+    return version_in(context.said([binary, "--version"]))
+
+
+def read_state(
+    context: Context, reader: Reader, found: Runtime, named: bool, process: Process | None, socket: str
+) -> None:
+    """Fill version, configuration files, CDI state. `process` listens at `socket`, as far as that is known.
 
     The program's own loader is the judge, where it can run, of what is not as wanted or not read. An edit is judged by
     it in any case.
     """
     path = found.main_config or ""
     if found.binary:
-        found.version = version_in(context.said([found.binary, "--version"]))
+        found.version = _version(context, found.binary, process, socket)
     found.version = found.version or (context.packaged(*PACKAGES) if found.flavor == SYSTEM else None)
     release = release_numbers(found.version)
     files = load_set(context.host, path, release, named)

@@ -122,8 +122,8 @@ class DistroRuntime(Reader):
         found = Runtime(CONTAINERD, distro.name, binary=context.find_binary(daemon, *distro.binaries))
         note_unit(found, unit)
         found.main_config = distro.config
-        read_state(context, self, found, named=False)
         found.socket = (flag_values(daemon.argv, "--address", "-a") or [distro.socket])[-1]
+        read_state(context, self, found, False, process, found.socket)
         found.socket_exists = context.is_socket(found.socket)
         note_process(context, found, process, self._sources(distro, found))
         return found

@@ -146,13 +146,24 @@ def _answer(connection: socket.socket, deadline: float) -> bytes:
     return bytes(body[5:])
 
 
-def call(path: str, method: str, message: bytes, timeout: float = 5.0) -> Probe:
-    """Probe of the answer's bytes. `path` is the socket on this machine, `method` is /package.Service/Method."""
+def _peer(connection: socket.socket) -> int:
+    """PID of who listens at the other end."""
+    ids = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", ids)[0])
+
+
+def call(path: str, method: str, message: bytes, timeout: float = 5.0, pid: int | None = None) -> Probe:
+    """Probe of the answer's bytes. `path` is the socket on this machine, `method` is /package.Service/Method.
+
+    With `pid`, only that process is asked.
+    """
     deadline = time.monotonic() + timeout
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(timeout)
         connection.connect(path)
+        if pid is not None and pid != _peer(connection):
+            raise ValueError("it is the socket of another process")
         connection.sendall(request(method, message))
         return Probe(VALUE, _answer(connection, deadline))
     except socket.timeout:

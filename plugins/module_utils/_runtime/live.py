@@ -22,6 +22,8 @@ from . import grpc
 CRI_V1_SINCE = (1, 6)
 CRI_STATUS = "/runtime.v1.RuntimeService/Status"
 VERBOSE = b"\x08\x01"
+CONTAINERD_VERSION = "/containerd.services.version.v1.Version/Version"
+VERSION_TIMEOUT = 2.0
 Data = t.Mapping[str, t.Any]
 _ID = re.compile(r"[A-Za-z0-9_.-]+\Z")
 
@@ -142,6 +144,16 @@ def answers(host: Host, runtime: Data, timeout: float = 5.0) -> bool | None:
     if name == "docker":
         return bool(path) and http_get(path, "/_ping", timeout).ok
     return bool(path) and grpc.call(path, CRI_STATUS, VERBOSE, timeout).ok
+
+
+def containerd_version(path: str, pid: int) -> str | None:
+    """The version that the containerd of this PID tells at the socket `path`, also without its CRI plugin.
+
+    None where it does not answer at once, or the socket is another's.
+    """
+    asked = grpc.call(path, CONTAINERD_VERSION, b"", VERSION_TIMEOUT, pid)
+    text = asked.map(lambda message: dict(grpc.fields(message))[1].decode("utf-8", "replace"))
+    return str(text.value) if text.ok else None
 
 
 def docker_containers(path: str, prefix: str, timeout: float = 5.0) -> Probe:

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.versions import release_numbers
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime import grpc
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import version_in
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import (
     FRESH,
@@ -19,6 +22,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import
     only,
     whats,
 )
+from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import replay
 
 ROOT = "/etc/containerd/config.toml"
 V2 = '[plugins."io.containerd.grpc.v1.cri"]'
@@ -491,3 +495,39 @@ def test_denied_is_not_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     found = only(machine.detect())
     assert found["cdi"]["state"] == "unknown"
     assert "Permission denied" in found["refusal"]["reason"]
+
+
+def answer_of(version: str) -> bytes:
+    """What containerd sends for the call Version of its own API."""
+    field = b"\x0a" + bytes((len(version),)) + version.encode() + b"\x12\x03abc"
+    body = b"\0" + struct.pack(">I", len(field)) + field
+    trailer = grpc.frame(grpc.HEADERS, grpc.END_HEADERS | grpc.END_STREAM, 1, b"x")
+    return grpc.frame(grpc.SETTINGS, 0, 0) + grpc.frame(grpc.DATA, 0, 1, body) + trailer
+
+
+@pytest.mark.parametrize(
+    "said, pid, file, version",
+    [
+        ("v1.7.24~ds1", 0, "/usr/bin/containerd", None),
+        ("2.1.5", 0, "/usr/bin/containerd", None),
+        # The socket belongs to another process, an upgrade has replaced the file, and answers without a version.
+        ("v1.7.24", 1, "/usr/bin/containerd", "2.0.9"),
+        ("v1.7.24", 0, "/usr/bin/containerd (deleted)", "2.0.9"),
+        ("v1.7.24", 0, "/opt/other/containerd", "2.0.9"),
+        ("unknown", 0, "/usr/bin/containerd", "2.0.9"),
+        ("", 0, "/usr/bin/containerd", "2.0.9"),
+    ],
+)
+def test_the_running_process_tells_its_version(
+    said: str, pid: int, file: str, version: str | None, tmp_path: Path
+) -> None:
+    """The program is started only where its process is not known to be of the same file."""
+    machine = Machine(tmp_path)
+    machine.program("/usr/bin/containerd", "containerd github.com/containerd/containerd v2.0.9 abc\n")
+    machine.unit("containerd.service", "/usr/bin/containerd", pid=os.getpid() + pid)
+    machine.process(os.getpid() + pid, "/usr/bin/containerd", file=file)
+    with replay(machine.real("/run/containerd/containerd.sock"), answer_of(said)):
+        found = machine.detect()["runtimes"]
+    assert [one["version"] for one in found] == [version or said.lstrip("v")]
+    asked = [argv[1:] for argv in machine.asked if argv[0] == "/usr/bin/containerd"]
+    assert (("--version",) in asked) is bool(version)
