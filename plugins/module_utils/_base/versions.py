@@ -8,20 +8,22 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .regex import regex
+
 Numbers = t.Tuple[int, ...]
 
-_CONSTRAINT = re.compile(r"^\s*(>=|<=|==|!=|>|<)?\s*([0-9][0-9A-Za-z.+~-]*)\s*$")
-_DISTRIBUTION_TAG = re.compile(r"\.(?:el|fc|amzn)[0-9]+(?:_[0-9]+)?(uek)?([^+]*)(?:\+(.+))?$")
-_KERNEL = re.compile(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
+_CONSTRAINT = regex(r"^\s*(>=|<=|==|!=|>|<)?\s*([0-9][0-9A-Za-z.+~-]*)\s*$")
+_DISTRIBUTION_TAG = regex(r"\.(?:el|fc|amzn)[0-9]+(?:_[0-9]+)?(uek)?([^+]*)(?:\+(.+))?$")
+_KERNEL = regex(r"^([0-9]+(?:\.[0-9]+)*)(?:-([0-9]+(?:\.[0-9]+)*))?(.*)$")
 # What Debian and its backports put between a kernel's numbers and its flavour: +deb13, +bpo, .deb11.28; and ~22.04.1.
-_KERNEL_TAG = re.compile(r"^(?:[+~]|\.(?:deb|bpo))[^-]*(?=-|$)")
+_KERNEL_TAG = regex(r"^(?:[+~]|\.(?:deb|bpo))[^-]*(?=-|$)")
 # The kernels that Ubuntu builds of every upstream release have a number such as 060812 in the place of their own.
-_MAINLINE = re.compile(r"-0[0-9]{5}(?:rc[0-9]+)?-")
+_MAINLINE = regex(r"-0[0-9]{5}(?:rc[0-9]+)?-")
 # None of the words can be part of a commit's digest.
-_PRE_RELEASE = re.compile(
+_PRE_RELEASE = regex(
     r"(?:^|[-~_.]|(?<=[0-9]))(alpha|beta|rc|prerelease|preview|pre|dev)[-._]?([0-9]*)(?![0-9A-Za-z])", re.I
 )
-_SHORT_PRE_RELEASE = re.compile(r"^[0-9.]*[0-9](a|b|c)([0-9]+)(?![0-9A-Za-z])")
+_SHORT_PRE_RELEASE = regex(r"^[0-9.]*[0-9](a|b|c)([0-9]+)(?![0-9A-Za-z])")
 _SHORT = {"a": "alpha", "b": "beta", "c": "rc"}
 
 

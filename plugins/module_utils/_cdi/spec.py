@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from .._base.model import ERROR, WARNING, NpuError, Problem
+from .._base.regex import regex
 from .._base.vendor import VendorProfile
 from .._formats.yaml import dump
 from .._formats.yaml_read import YamlError, load
@@ -27,7 +28,7 @@ MISSING = "missing"
 INVALID = "invalid"
 
 
-_DOCUMENT = re.compile(r"^(---|\.\.\.)(?=\s|$)", re.M)
+_DOCUMENT = regex(r"^(---|\.\.\.)(?=\s|$)", re.M)
 
 
 def load_spec(text: str, name: str) -> t.Any:

@@ -8,10 +8,10 @@ Source of the rules: the CDI project's SPEC.md, its JSON schema, and the checks 
 
 from __future__ import annotations
 
-import re
 import typing as t
 
 from .._base.model import ERROR, WARNING, Problem
+from .._base.regex import regex
 from .version import EARLIEST, VERSIONS, all_edits, items, minimum_version
 
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
@@ -44,9 +44,9 @@ FIELDS: dict[str, dict[str, t.Any]] = {
     "net": {"hostInterfaceName": "text", "name": "text"},
 }  # fmt: skip
 
-_QUALIFIER = re.compile(r"^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?\Z")
-_DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
-_ANNOTATION = re.compile(r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
+_QUALIFIER = regex(r"^[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?\Z")
+_DEVICE_NAME = regex(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
+_ANNOTATION = regex(r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 
 
 def validate_spec(spec: t.Any) -> list[Problem]:

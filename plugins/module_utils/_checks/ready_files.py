@@ -14,6 +14,7 @@ import shlex
 import typing as t
 
 from .._base.model import NpuError
+from .._base.regex import regex
 from .._base.vendor import VendorProfile
 from .._cdi.options import SPEC_SUFFIXES
 from .._host.files import remove_file
@@ -27,10 +28,10 @@ MARKERS = (INSTALLED, READY, TOOLKIT)
 # Says that the container of a driver is being replaced; one that has gone for good leaves it behind.
 STOPPED = ".driver-ctr-stopped"
 
-_LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
-_PLAIN = re.compile(r"^[A-Za-z0-9_@%+=:,./-]*$")
-_DOUBLE = re.compile(r'^"((?:[^"\\$`]|\\["\\$`])*)"$')
-_SINGLE = re.compile(r"^'([^']*)'$")
+_LINE = regex(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$")
+_PLAIN = regex(r"^[A-Za-z0-9_@%+=:,./-]*$")
+_DOUBLE = regex(r'^"((?:[^"\\$`]|\\["\\$`])*)"$')
+_SINGLE = regex(r"^'([^']*)'$")
 
 
 def marker_path(profile: VendorProfile, name: str) -> str:

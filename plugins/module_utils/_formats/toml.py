@@ -9,6 +9,8 @@ import datetime
 import re
 import typing as t
 
+from .._base.regex import regex
+
 try:
     import tomllib  # type: ignore[import-not-found]  # came with Python 3.11
 except ImportError:
@@ -17,23 +19,23 @@ except ImportError:
 # Python takes quadratic time for the digits of a number.
 NUMBER_LIMIT = 4096
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
-_SPACE = re.compile(r"[ \t]*")
-_NUMBER = re.compile(
+_BARE = regex(r"[A-Za-z0-9_-]+")
+_SPACE = regex(r"[ \t]*")
+_NUMBER = regex(
     r"0x[0-9A-Fa-f](?:_?[0-9A-Fa-f])*|0o[0-7](?:_?[0-7])*|0b[01](?:_?[01])*"
     r"|[+-]?(?:0|[1-9](?:_?[0-9])*)(?:\.[0-9](?:_?[0-9])*)?(?:[eE][+-]?[0-9](?:_?[0-9])*)?"
 )
-_SPECIAL = re.compile(r"[+-]?(?:inf|nan)")
+_SPECIAL = regex(r"[+-]?(?:inf|nan)")
 _TIME_TEXT = r"([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])(?:\.([0-9]{1,6})[0-9]*)?"
-_TIME = re.compile(_TIME_TEXT)
-_DATE = re.compile(
+_TIME = regex(_TIME_TEXT)
+_DATE = regex(
     r"([0-9]{4})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])(?:[Tt ]"
     + _TIME_TEXT
     + r"(?:([Zz])|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))?)?"
 )
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_CONTROL_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = regex(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROL_LINES = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class TomlError(ValueError):

@@ -9,8 +9,10 @@ import json
 import re
 import typing as t
 
-_PLAIN_KEY = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
-_SAFE = re.compile(r"^[ !#-\[\]-~]*\Z")
+from .._base.regex import regex
+
+_PLAIN_KEY = regex(r"^[A-Za-z_][A-Za-z0-9_]*\Z")
+_SAFE = regex(r"^[ !#-\[\]-~]*\Z")
 _RESERVED_KEYS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 

@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from .._base.records import dataclass
+from .._base.regex import regex
 from .host import Host, Limit
 
 CLOCK_AGREES = 2.0
@@ -18,10 +19,10 @@ COARSE = 1.0
 FINE = 0.05
 
 # Control groups of containers, by any engine, and of a user's own service manager, which runs rootless engines.
-_NOT_THE_HOSTS = re.compile(r"kubepods|/lxc[./]|(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|/user@[0-9]+\.service")
+_NOT_THE_HOSTS = regex(r"kubepods|/lxc[./]|(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])|/user@[0-9]+\.service")
 # The real and the effective user.
-_USERS = re.compile(r"^Uid:\s+([0-9]+)\s+([0-9]+)", re.MULTILINE)
-_SERVICE = re.compile(r"(?:^|/)([A-Za-z0-9_][^/]*\.service)(?=/|$)")
+_USERS = regex(r"^Uid:\s+([0-9]+)\s+([0-9]+)", re.MULTILINE)
+_SERVICE = regex(r"(?:^|/)([A-Za-z0-9_][^/]*\.service)(?=/|$)")
 
 
 @dataclass(frozen=True)

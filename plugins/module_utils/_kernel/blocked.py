@@ -9,6 +9,7 @@ import posixpath
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._host.host import ABSENT, VALUE, Host, Limit, Probe
 
 # In the order in which kmod looks: a file hides those of its name in later directories (modprobe.d(5)).
@@ -24,8 +25,8 @@ COMMAND_LINE = "/proc/cmdline"
 SWITCH = "/proc/sys/kernel/modules_disabled"
 # modprobe runs the command of an install line in place of loading. These do nothing; any other may load the module.
 IDLE = ("true", "false", ":", "exit", "nologin", "echo", "printf", "logger", "sleep")
-_REDIRECTION = re.compile(r"[0-9&]?>{1,2}\s*(?:&[0-9]|\S+)")
-_SHELL = re.compile(r"(?:exec\s+)?(?:/\S*/)?(?:ba|da)?sh\s+-[a-z]*c\s+([\"']?)(.*)\1\s*")
+_REDIRECTION = regex(r"[0-9&]?>{1,2}\s*(?:&[0-9]|\S+)")
+_SHELL = regex(r"(?:exec\s+)?(?:/\S*/)?(?:ba|da)?sh\s+-[a-z]*c\s+([\"']?)(.*)\1\s*")
 INSTALL, BLACKLIST, REFUSED, DISABLED = "install", "blacklist", "module_blacklist", "modules_disabled"
 
 

@@ -11,6 +11,7 @@ import re
 import shlex
 import typing as t
 
+from .._base.regex import regex
 from .._base.versions import natural_key
 from .._host.host import Host, Limit
 
@@ -18,9 +19,9 @@ BLS_DIR = "/boot/loader/entries"
 GRUB_CFGS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 # Where EL 8 has the whole menu of a UEFI machine; elsewhere these files only lead to one of GRUB_CFGS.
 EFI_FOLDERS = "/boot/efi/EFI"
-_READS_BLS = re.compile(r"^\s*blscfg\b", re.M)
-_HAS_MENU = re.compile(r"^\s*(?:menuentry|submenu)\s", re.M)
-_SET_DEFAULT = re.compile(r"^\s*set\s+default=([\"']?)(.*?)\1\s*$", re.M)
+_READS_BLS = regex(r"^\s*blscfg\b", re.M)
+_HAS_MENU = regex(r"^\s*(?:menuentry|submenu)\s", re.M)
+_SET_DEFAULT = regex(r"^\s*set\s+default=([\"']?)(.*?)\1\s*$", re.M)
 # By the loader itself: systemd-boot does not read what GRUB has left behind.
 LOADER_INFO = "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 GRUBENVS = ("/boot/grub/grubenv", "/boot/grub2/grubenv")

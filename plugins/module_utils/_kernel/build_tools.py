@@ -9,12 +9,13 @@ import posixpath
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._host.host import Host, Limit
 
 PROGRAM_DIRS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 PACKAGES = ("dkms", "gcc", "make", "kernel-headers", "mokutil", "openssl")
 PROGRAMS = ("dkms", "cc", "make", "mokutil", "openssl")
-COMPILER = re.compile(r"^(?:gcc|clang)-[0-9]+(?:\.[0-9.]+)?$")
+COMPILER = regex(r"^(?:gcc|clang)-[0-9]+(?:\.[0-9.]+)?$")
 # Programs that satisfy a package: a compiler of another package works too.
 PROVIDED_BY = {"dkms": "dkms", "gcc": "cc", "make": "make", "mokutil": "mokutil", "openssl": "openssl"}
 

@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from .._base.mask import mask
+from .._base.regex import regex
 from .._base.versions import natural_key
 from .._host.host import ABSENT, Host, Limit, Probe
 from .boot import read_next_boot
@@ -31,12 +32,12 @@ PACKAGE_PATTERNS = (
     "kernel",
     "kernel-*",
 )
-NO_KERNEL = re.compile(
+NO_KERNEL = regex(
     r"^(linux-headers-\S+-common\S*|linux-\S+-(dbg|dbgsym|signed-template)|"
     r"kernel-(tools|srpm|rpm|doc|abi|macros|headers|debug).*)$"
 )
 # Files beside a kernel that have a similar name but are no kernel.
-BESIDE = re.compile(
+BESIDE = regex(
     r"rescue|~$|;[0-9a-f]+$|\.(?:dpkg-[a-z]+|rpm(?:new|save|orig|moved)|old|orig|bak|backup|"
     r"saved?|prev|tmp|temp|new|disabled|hmac|sig|signed|efi|gz)$"
 )

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import re
 import time
 import typing as t
 
+from .._base.regex import regex
 from .._base.vendor import VendorProfile
 from .._base.versions import release_numbers
 
-_INVALID = re.compile(r"[^A-Za-z0-9_.-]")
+_INVALID = regex(r"[^A-Za-z0-9_.-]")
 
 
 def label_value(value: t.Any) -> str:

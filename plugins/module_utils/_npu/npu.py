@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._base.vendor import VendorProfile
 from .._base.versions import natural_key
 from .._host.host import ABSENT, Host
@@ -16,8 +17,8 @@ from .pci import PciFunction, address_key, assign_cards, normalise_address, pars
 
 MINOR_LIMIT = 1 << 20
 # The PCI ID database and some tools say in the name what kind of function it is.
-FUNCTION_SUFFIX = re.compile(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)
-PASSTHROUGH_DRIVERS = re.compile(r"vfio|^pci-stub$|^(xen-)?pciback$")
+FUNCTION_SUFFIX = regex(r"\s*\((PF|VF)\)\s*$", re.IGNORECASE)
+PASSTHROUGH_DRIVERS = regex(r"vfio|^pci-stub$|^(xen-)?pciback$")
 
 
 def read_status(

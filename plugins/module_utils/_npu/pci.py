@@ -13,13 +13,14 @@ import re
 import typing as t
 
 from .._base.records import dataclass
+from .._base.regex import regex
 from .._host.host import ABSENT, DENIED, VALUE, Host, Limit, Probe
 
 SYSFS_PCI = "/sys/bus/pci/devices"
 # The most that a kernel can be built for.
 NUMA_NODES = 1024
 # Intel VMD, Hyper-V and user-space controllers hand out domains of five to eight digits.
-ADDRESS = re.compile(r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$")
+ADDRESS = regex(r"^([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])$")
 
 
 @dataclass(frozen=True)

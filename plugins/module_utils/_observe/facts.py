@@ -122,7 +122,7 @@ def _smi_facts(path: str | None, probe: Probe) -> dict[str, t.Any]:
     }
 
 
-def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any], asked: Probe | None) -> dict[str, t.Any]:
+def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any], units: Probe | None) -> dict[str, t.Any]:
     """The facts without their problems."""
     top = host.listdir("/")
     if not top.ok:
@@ -171,7 +171,7 @@ def _look(profile: VendorProfile, host: Host, opts: t.Mapping[str, t.Any], asked
     mok, mok_probes = read_mok(host, profile, system, driver, secure_boot, opts["command_timeout"])
     identity, identity_probes = read_identity(host, hostname)
     virtualization, virtualization_probe = read_virtualization(host)
-    daemon, daemon_probe = read_daemon(host, profile, opts["command_timeout"], asked)
+    daemon, daemon_probe = read_daemon(host, profile, opts["command_timeout"], units)
     libraries, libraries_probe = read_libraries(host, profile, driver["root"], _loader_dirs(host, driver["root"]))
     reasons = reboot_reasons(host, driver)
     probes.update(driver_probes)
@@ -239,15 +239,15 @@ def collect_facts(
     host: Host,
     options: t.Mapping[str, t.Any] | None = None,
     wanted: t.Mapping[str, t.Any] | None = None,
-    asked: Probe | None = None,
+    units: Probe | None = None,
 ) -> dict[str, t.Any]:
     """The facts of one host in the shape of the schema under docs. Reads only; NpuError for a bad option or root.
 
     `problems` are the checks of the scope driver that do not hold, judged by `wanted` as in Context. Without it, they
-    are judged by the expected addresses alone. `asked` is what systemd has said of units, as ask_units() has it.
+    are judged by the expected addresses alone. `units` is what systemd has said of them, as ask_units() has it.
     """
     opts = complete_options(profile, options)
-    facts = _look(profile, host, opts, asked)
+    facts = _look(profile, host, opts, units)
     asked = {"expected_addresses": opts["expected_addresses"], **(wanted or {})}
     context = Context(profile, host, facts, {}, {}, asked)
     facts["problems"] = [problem.to_dict() for problem in find_problems(context)]

@@ -9,13 +9,14 @@ import fnmatch
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._host.host import ABSENT, Host, Limit, Probe
 from .installed import DPKG_STATUS
 
 HOLD, PREFERENCES, EXCLUDE, VERSIONLOCK = "hold", "preferences", "exclude", "versionlock"
 PREFERENCES_FILE, PREFERENCES_PARTS = "/etc/apt/preferences", "/etc/apt/preferences.d"
 # apt ignores files with other names.
-PART_NAME = re.compile(r"^[A-Za-z0-9_-]+(?:\.pref)?$")
+PART_NAME = regex(r"^[A-Za-z0-9_-]+(?:\.pref)?$")
 # The priority of an ordinary version.
 USUAL = 500
 DNF_CONFIG = "/etc/dnf/dnf.conf"
@@ -89,7 +90,7 @@ def excludes(text: str, path: str) -> list[Pin]:
     ]
 
 
-LOCK = re.compile(r"^(?:[0-9]+:)?([^#!\s]\S*?)-(?:[0-9*]+:)?[0-9][^-\s]*(?:-[^-\s]+)?$")
+LOCK = regex(r"^(?:[0-9]+:)?([^#!\s]\S*?)-(?:[0-9*]+:)?[0-9][^-\s]*(?:-[^-\s]+)?$")
 
 
 def version_locks(text: str, path: str) -> list[Pin]:

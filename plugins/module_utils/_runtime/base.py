@@ -11,6 +11,7 @@ import typing as t
 
 from .._base.model import NpuError, Problem
 from .._base.records import asdict, dataclass, field, replace
+from .._base.regex import regex
 from .._cdi.options import SPEC_DIRS
 from .._host.host import Host, Limit, Probe
 from .._host.proc import Process, ProcessTable
@@ -43,7 +44,7 @@ KUBELET_UNITS = ("kubelet.service", "snap.kubelet.daemon.service")
 DOCKER_UNITS = ("docker.service", "snap.docker.dockerd.service")
 # Where an administrator's units are: those of packages have the names that are known.
 SITE_UNITS = ("/etc/systemd/system", "/usr/local/lib/systemd/system")
-SITE_PROGRAMS = re.compile(r"^\s*ExecStart\s*=.*(?:k3s|rke2|k0s|containerd|dockerd|crio)", re.MULTILINE)
+SITE_PROGRAMS = regex(r"^\s*ExecStart\s*=.*(?:k3s|rke2|k0s|containerd|dockerd|crio)", re.MULTILINE)
 UNITS = tuple(
     dict.fromkeys(
         ("containerd.service", *DOCKER_UNITS, "crio.service")

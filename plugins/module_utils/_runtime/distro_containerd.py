@@ -14,6 +14,7 @@ import re
 import typing as t
 
 from .._base.records import replace
+from .._base.regex import regex
 from .._base.versions import release_numbers
 from .._formats.toml import TomlError, loads
 from .._host.proc import Process
@@ -39,15 +40,15 @@ from .containerd_config import ID_V2, ID_V3, MERGING_SINCE, ConfigFile, ConfigSe
 from .containerd_state import Missing, Reader, missing_keys, read_state, refuse_unreadable, schema_of, schema_one
 from .distros import DISTROS, GENERATED, Distro, of_now, placed
 
-BASE_TEMPLATE = re.compile(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
-K0S_MANAGED = re.compile(r"^# k0s_managed=true", re.MULTILINE)
+BASE_TEMPLATE = regex(r"^\s*\{\{-?\s*template\s+\"base\"\s+\.\s*-?\}\}\s*$", re.MULTILINE)
+K0S_MANAGED = regex(r"^# k0s_managed=true", re.MULTILINE)
 K0S_DROPINS = "/etc/k0s/containerd.d"
 # k0s 3412: before, drop-ins with a CRI table were joined as text, which gives that table twice.
 K0S_MERGES_SINCE = (1, 27, 5)
 # The first containerd that only later releases of k0s have.
 K0S_SURELY_MERGES_WITH = (1, 7, 6)
 MICROK8S_TEMPLATE = "/var/snap/microk8s/current/args/containerd-template.toml"
-_ACTION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_ACTION = regex(r"\{\{.*?\}\}", re.DOTALL)
 
 
 def made_from(generated: str, template: str) -> bool:
@@ -63,7 +64,7 @@ def made_from(generated: str, template: str) -> bool:
     return True
 
 
-_NAME = re.compile(r"\$\{(\w+)\}")
+_NAME = regex(r"\$\{(\w+)\}")
 
 
 def placeholders(generated: str, template: str) -> dict[str, str] | None:

@@ -14,6 +14,7 @@ import json
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._base.versions import release_numbers
 from .._host.host import ABSENT, VALUE, Host, Probe
 from . import grpc
@@ -25,7 +26,7 @@ VERBOSE = b"\x08\x01"
 CONTAINERD_VERSION = "/containerd.services.version.v1.Version/Version"
 VERSION_TIMEOUT = 2.0
 Data = t.Mapping[str, t.Any]
-_ID = re.compile(r"[A-Za-z0-9_.-]+\Z")
+_ID = regex(r"[A-Za-z0-9_.-]+\Z")
 
 
 def http_get(path: str, target: str, timeout: float = 5.0) -> Probe:
@@ -152,7 +153,7 @@ def containerd_version(path: str, pid: int) -> str | None:
     None where it does not answer at once, or the socket is another's.
     """
     asked = grpc.call(path, CONTAINERD_VERSION, b"", VERSION_TIMEOUT, pid)
-    text = asked.map(lambda message: dict(grpc.fields(message))[1].decode("utf-8", "replace"))
+    text = asked.map(lambda message: t.cast(bytes, dict(grpc.fields(message))[1]).decode("utf-8", "replace"))
     return str(text.value) if text.ok else None
 
 

@@ -14,6 +14,7 @@ import posixpath
 import re
 import typing as t
 
+from .._base.regex import regex
 from .._host.host import Limit
 from .base import BLOCK_BEGIN, Context, Owner, Runtime
 
@@ -76,9 +77,9 @@ TOOLS = (
         "the settings of that tool",
     ),
 )
-_COMMENT = re.compile(r"^[ \t]*(?:#|;|//|\{\{-?[ \t]*/\*)(.*)$", re.MULTILINE)
+_COMMENT = regex(r"^[ \t]*(?:#|;|//|\{\{-?[ \t]*/\*)(.*)$", re.MULTILINE)
 # Said of any file, whoever is named.
-_OWNED = re.compile(
+_OWNED = regex(
     r"(?i)\b(?:managed|maintained|controlled|generated|owned|rendered)[ _]+(?:automatically[ ]+)?(?:by|from|with|via)\b"
     r"|\bdo[ _]+not[ _]+(?:edit|modify|change|touch|alter)\b|\bdon'?t[ ]+(?:edit|modify|change|touch)\b"
     r"|\bauto(?:matically)?[ -]?(?:generated|created|managed|written|configured)\b|\bmachine[ -]generated\b"
@@ -87,20 +88,20 @@ _OWNED = re.compile(
     r"|\b(?:not|never|n't)[ ]+(?:survive|persist)\b|\bconfiguration[ ]+management\b|\bedit\b.*\binstead\b"
 )
 # Said by people too, so a program must be named with it. A name alone, as in where a setting was read, says nothing.
-_MADE = re.compile(
+_MADE = regex(
     r"(?i)\b(?:created|written|deployed|installed|configured|provisioned|templated|made|set[ ]+up)[ ]+"
     r"(?:by|from|with|via)\b|\bverwaltet|\bg[ée]r[ée]e?[ ]+par\b|\bgestionado[ ]+por\b|관리|생성|管理|生成"
     r"|\b(?:template|role|playbook|recipe|cookbook|manifest|module|class|state|profile)[ ]*[:=]"
     r"|(?:^|[ ])(?:puppet|salt)://|^(?:puppet|chef|salt|ansible|kubespray)[ ]*:"
 )
 # What the template of kubespray has without a comment; a dump of containerd's own defaults has the first key too.
-_KUBESPRAY = re.compile(
+_KUBESPRAY = regex(
     r"base_runtime_spec\s*=\s*[\"']/etc/containerd/cri-base\.json[\"']|^\s*max_container_log_line_size\s*=",
     re.MULTILINE,
 )
-_DUMP = re.compile(r"^\s*(?:disable_tcp_service|netns_mounts_under_state_dir)\s*=", re.MULTILINE)
+_DUMP = regex(r"^\s*(?:disable_tcp_service|netns_mounts_under_state_dir)\s*=", re.MULTILINE)
 # What programs print as their own defaults is nobody's.
-_DEFAULTS = re.compile(r"(?i)\b(?:containerd|crio|cri-o|dockerd?)[ ]+config\b|\bdpkg|\brpm\b|\bdebconf\b")
+_DEFAULTS = regex(r"(?i)\b(?:containerd|crio|cri-o|dockerd?)[ ]+config\b|\bdpkg|\brpm\b|\bdebconf\b")
 _OURS = BLOCK_BEGIN.split()[-1]
 UNIT_DIRS = ("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
 # Files that name what a program writes: its own records, and the scripts of images of clouds.
