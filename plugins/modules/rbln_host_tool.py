@@ -154,20 +154,25 @@ def main() -> None:
     )
     params = module.params
     host = Host(params["root"])
+    # Also where it fails on the way: else systemd and udev go by units and rules that are other ones by then.
+    tell = False
     try:
         if params["state"] == "present":
             python = params["interpreter"] or _python(host)
+            tell = not module.check_mode
             changed = install_and_try(host, params["files"], python, module.check_mode)
         else:
             paths = [entry["path"] for entry in params["files"]]
-            if not module.check_mode:
+            tell = not module.check_mode
+            if tell:
                 stop(host, paths)
             folders = [entry["path"] for entry in params["files"] if entry.get("folder")]
             changed = remove(host, paths, params["directories"], module.check_mode, folders)
+        tell = tell and any(path.startswith("/etc/") for path in changed)
     except NpuError as exc:
         module.fail_json(msg=str(exc))
-    if any(path.startswith("/etc/") for path in changed) and not module.check_mode:
-        for command in TELL:
+    finally:
+        for command in TELL if tell else ():
             host.run(command, 30.0)
     listing = "".join("%s\n" % path for path in changed)
     before, after = ("", listing) if params["state"] == "present" else (listing, "")

@@ -9,6 +9,7 @@ The first line of a program (#!) names the interpreter of each host, so a finger
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import posixpath
@@ -25,6 +26,7 @@ from .files import (
     remove_file,
     staged_prefix,
     sync_directory,
+    take_lock,
     write_bytes,
     write_link,
 )
@@ -205,34 +207,50 @@ def require_running(host: Host, entries: t.Sequence[Entry], changed: t.Collectio
 def unpack(host: Host, path: str, digest: str, program: str, interpreter: str) -> None:
     """Replace the folder `path` by the sources of `program` and what `interpreter` compiles of them, synced to disk.
 
-    All that is in the old folder goes with it. NpuError when that fails.
+    All that is in the old folder goes with it. Of two runs at once, one waits for the other. NpuError when that fails.
     """
-    # No look at a host needs it.
-    import zipfile
-
     try:
         directory = make_directory(host, posixpath.dirname(path))
-        new, old = _beside(directory, path)
-        for left in (new, old):
-            _remove_tree(left)
-        os.mkdir(new, 0o700)
-        folder = posixpath.join(new, digest)
-        os.symlink(interpreter, posixpath.join(new, LINK))
-        with zipfile.ZipFile(host.real(program)) as archive:
-            archive.extractall(folder, [name for name in archive.namelist() if "/" in name])
-        if host.root == "/":
-            _compile(host, interpreter, folder, path)
-        _settle(new)
-        real = posixpath.join(directory, posixpath.basename(path))
-        if os.path.lexists(real):
-            os.rename(real, old)
-        os.rename(new, real)
-        _remove_tree(old)
-        sync_directory(directory)
+        with _alone(directory, path):
+            _replace(host, directory, path, digest, program, interpreter)
     except PermissionError as exc:
         raise NpuError(explain(exc, path, "written").message, LET % posixpath.dirname(path)) from exc
     except OSError as exc:
         raise explain(exc, path, "written") from exc
+
+
+@contextlib.contextmanager
+def _alone(directory: str, path: str) -> t.Iterator[None]:
+    """Hold the lock of the folder in which `path` is made and removed."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        take_lock(descriptor, posixpath.dirname(path), COMPILE_TIMEOUT, "another run installs or removes the host tool")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _replace(host: Host, directory: str, path: str, digest: str, program: str, interpreter: str) -> None:
+    # No look at a host needs it.
+    import zipfile
+
+    new, old = _beside(directory, path)
+    for left in (new, old):
+        _remove_tree(left)
+    os.mkdir(new, 0o700)
+    folder = posixpath.join(new, digest)
+    os.symlink(interpreter, posixpath.join(new, LINK))
+    with zipfile.ZipFile(host.real(program)) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if "/" in name])
+    if host.root == "/":
+        _compile(host, interpreter, folder, path)
+    _settle(new)
+    real = posixpath.join(directory, posixpath.basename(path))
+    if os.path.lexists(real):
+        os.rename(real, old)
+    os.rename(new, real)
+    _remove_tree(old)
+    sync_directory(directory)
 
 
 def _compile(host: Host, interpreter: str, folder: str, path: str) -> None:
@@ -287,7 +305,8 @@ def remove_folder(host: Host, path: str, dry: bool = False) -> bool:
     if dry:
         return any(os.path.lexists(one) for one in every)
     try:
-        return True in [_remove_tree(one) for one in every]
+        with _alone(directory, path):
+            return True in [_remove_tree(one) for one in every]
     except OSError as exc:
         raise explain(exc, path, "removed") from exc
 

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,33 @@ CONTENT, DIGEST = program()
 MARK = unpacked.MARK
 
 
+@contextlib.contextmanager
+def sound_folder() -> Iterator[Path]:
+    """A new folder to which nobody else can change the way, which TMPDIR does not promise."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with sound_folder() as folder:
+        yield folder
+
+
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound() -> Iterator[Path]:
+    with sound_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def once(sound: Path) -> Path:
     """A folder as the module makes it, on this machine."""
-    folder = tmp_path_factory.mktemp("libexec")
+    folder = sound / "libexec"
+    folder.mkdir()
     (folder / "tool").write_bytes(CONTENT)
     (folder / "tool").chmod(0o755)
     before = os.umask(0o077)
@@ -247,6 +273,28 @@ def test_a_python_that_cannot_compile_is_an_error_and_changes_nothing(lib: Path)
     with pytest.raises(NpuError, match="/bin/false cannot compile the host tool"):
         unpack(Host(), str(lib), DIGEST, str(lib.parent / "tool"), "/bin/false")
     assert sorted(os.listdir(lib)) == before and on_host(Host(), str(lib)) == unpacked_fingerprint(DIGEST)
+
+
+def test_two_runs_that_install_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_bytes(CONTENT)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 0.2\n")
+    python.chmod(0o755)
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            unpack(Host(), str(tmp_path / "lib"), DIGEST, str(tmp_path / "tool"), str(python))
+        except (NpuError, OSError) as exc:
+            failed.append(exc)
+
+    runs = [threading.Thread(target=run) for _number in range(3)]
+    for one in runs:
+        one.start()
+    for one in runs:
+        one.join()
+    assert failed == [] and sorted(os.listdir(tmp_path)) == ["lib", "python", "tool"]
+    unpacked.judge(str(tmp_path / "lib"), DIGEST, compiled=False)
 
 
 def test_fapolicyd_311_a_host_that_denies_sources_is_told_how_to_let_them_be_read(
