@@ -35,6 +35,8 @@ from ._events import Event, read_events
 from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
 
 EXECUTIONS_LIMIT, TASKS_LIMIT = 1, 2
+# The vendor's tool for the devices and for its version, systemd for all units: a program costs as much as a room.
+PROGRAMS = ["rbln-smi", "rbln-smi", "systemctl"]
 # Ratios of CPU seconds a host: at most, or for the naive role at least.
 BARE_AIM, PYINFRA_AIM, NAIVE_AIM, SECOND_AIM, GROWTH_AIM = 6.0, 1.2, 20.0, 0.15, 1.1
 # MiB (PSS) of the main process, and of it with as many forks as this.
@@ -84,6 +86,10 @@ def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES
     )
     # The last one belongs to the cluster's play, which a run of the host part leaves out.
     report.gate(sorted(once.values()) == [len(ONCE) - 1], "tasks once a run: %d" % sum(once.values()))
+    programs = sorted(hosts.programs())
+    report.gate(
+        programs == PROGRAMS, "programs that an observation starts: %s (limit %s)" % (programs, ", ".join(PROGRAMS))
+    )
     here = [tasks[name] - once[name] - executions[name] for name in names]
     report.gate(
         0 < max(here) <= TASKS_LIMIT,

@@ -7,6 +7,7 @@ To ssh, Ansible and pyinfra there are as many hosts as names: each has its own c
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -57,6 +58,23 @@ def _server_program(part: Path) -> None:
     )
     drop = 'cd "$1" && find . -mindepth 1 -maxdepth 1 ! -name .keep -exec rm -rf {} + && mv .keep/usr . && rmdir .keep'
     _mmdebstrap(Flavour(release, ("openssh-server",)), part / "sshd.tar", "extract", keep, drop)
+
+
+# What the installed host tool starts for one observation: the names of the programs.
+_PROGRAMS = """
+import glob, json, sys
+sys.path.insert(0, glob.glob("/usr/local/libexec/rebellions-npu/lib/*/")[0])
+from npu_host._base.rebellions import PROFILE
+from npu_host._host.host import Host
+from npu_host._observe.observe import answer
+started, run = [], Host.run
+def noted(host, argv, *rest, **more):
+    started.append(argv[0].rpartition("/")[2])
+    return run(host, argv, *rest, **more)
+Host.run = noted
+assert "ansible_facts" in answer(PROFILE, {})
+print(json.dumps(started))
+"""
 
 
 class Hosts:
@@ -139,6 +157,11 @@ class Hosts:
 
     def stop(self) -> None:
         self.lab.down([SERVER])
+
+    def programs(self) -> list[str]:
+        """The programs that one observation starts on a host on which nothing is to be done."""
+        found: list[str] = json.loads(self.lab.exec(SERVER, ["python3", "-ISE", "-"], stdin=_PROGRAMS).stdout)
+        return found
 
     def cpu(self) -> float:
         """Seconds of CPU that everything on the server has used since its start."""

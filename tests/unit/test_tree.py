@@ -36,19 +36,19 @@ ROOMS = {
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
-    "rbln_bundle": 24,
-    "rbln_cdi_spec": 26,
-    "rbln_config_write": 12,
-    "rbln_driver": 115,
-    "rbln_driver_facts": 40,
+    "rbln_bundle": 26,
+    "rbln_cdi_spec": 28,
+    "rbln_config_write": 14,
+    "rbln_driver": 116,
+    "rbln_driver_facts": 42,
     "rbln_driver_files": 12,
-    "rbln_host_tool": 13,
-    "rbln_mok": 26,
-    "rbln_observe": 77,
+    "rbln_host_tool": 15,
+    "rbln_mok": 28,
+    "rbln_observe": 78,
     "rbln_package": 29,
     "rbln_repository": 29,
-    "rbln_runtime_detect": 29,
-    "rbln_validate": 77,
+    "rbln_runtime_detect": 31,
+    "rbln_validate": 78,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.

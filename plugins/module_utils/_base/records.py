@@ -21,17 +21,17 @@ else:
     class _Made:
         """The default of a field that each record makes for itself."""
 
-        def __init__(self, make):
+        def __init__(self, make: t.Callable[[], t.Any]) -> None:
             self.make = make
 
     class _Field:
-        def __init__(self, name):
+        def __init__(self, name: str) -> None:
             self.name = name
 
     class _Standard:
         """The fields as the standard library wants them, made where it asks."""
 
-        def __get__(self, instance, owner):
+        def __get__(self, instance: object, owner: t.Any) -> dict[str, t.Any]:
             import dataclasses
 
             made = []
@@ -40,12 +40,12 @@ else:
                 made.append((name, t.Any, dataclasses.field(**({} if value is _REQUIRED else kept))))
             return dataclasses.make_dataclass(owner.__name__, made).__dataclass_fields__
 
-    def _starter(cls):
+    def _starter(cls: t.Any) -> t.Callable[..., None]:
         wanted = cls.__record__
         names = tuple(wanted)
         after = getattr(cls, "__post_init__", None)
 
-        def __init__(self, *given, **named):
+        def __init__(self: t.Any, *given: t.Any, **named: t.Any) -> None:
             state = self.__dict__
             state.update(zip(names, given))
             for name in names[len(given) :]:
@@ -60,23 +60,23 @@ else:
 
         return __init__
 
-    def _values(self):
+    def _values(self: t.Any) -> tuple[t.Any, ...]:
         return tuple(map(self.__dict__.__getitem__, self.__record__))
 
-    def _equal(self, other):
+    def _equal(self: t.Any, other: t.Any) -> t.Any:
         return _values(self) == _values(other) if self.__class__ is other.__class__ else NotImplemented
 
-    def _hash(self):
+    def _hash(self: t.Any) -> int:
         return hash(_values(self))
 
-    def _repr(self):
+    def _repr(self: t.Any) -> str:
         shown = ", ".join("%s=%r" % item for item in zip(self.__record__, _values(self)))
         return "%s(%s)" % (self.__class__.__qualname__, shown)
 
-    def _refuse(self, name, value=None):
+    def _refuse(self: t.Any, name: str, value: t.Any = None) -> None:
         raise AttributeError("%s is frozen: %s" % (self.__class__.__name__, name))
 
-    def dataclass(cls=None, *, frozen=False):
+    def dataclass(cls: t.Any = None, *, frozen: bool = False) -> t.Any:
         if cls is None:
             return lambda found: dataclass(found, frozen=frozen)
         wanted = {}
@@ -98,19 +98,19 @@ else:
             cls.__setattr__ = cls.__delattr__ = _refuse
         return cls
 
-    def field(*, default_factory):
+    def field(*, default_factory: t.Callable[[], t.Any]) -> t.Any:
         return _Made(default_factory)
 
-    def fields(record):
+    def fields(record: t.Any) -> tuple[_Field, ...]:
         return tuple(map(_Field, record.__record__))
 
-    def replace(record, **changes):
+    def replace(record: t.Any, **changes: t.Any) -> t.Any:
         return record.__class__(**{**dict(zip(record.__record__, _values(record))), **changes})
 
-    def asdict(record):
+    def asdict(record: t.Any) -> dict[str, t.Any]:
         return {name: _plain(value) for name, value in zip(record.__record__, _values(record))}
 
-    def _plain(value):
+    def _plain(value: t.Any) -> t.Any:
         if hasattr(value.__class__, "__record__"):
             return asdict(value)
         if isinstance(value, dict):

@@ -17,10 +17,10 @@ else:
     class regex:
         """As re.compile(), later."""
 
-        def __init__(self, text, flags=0):
+        def __init__(self, text: str | bytes, flags: int = 0) -> None:
             self._given = text, flags
 
-        def __getattr__(self, name):
+        def __getattr__(self, name: str) -> t.Any:
             # Not called again for this name, which the object then has.
             found = getattr(re.compile(*self._given), name)
             setattr(self, name, found)

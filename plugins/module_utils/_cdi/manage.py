@@ -12,9 +12,9 @@ from .._base.vendor import VendorProfile
 from .._host.host import Host
 from .options import CdiOptions, default_path, format_of
 from .spec import CURRENT, examine, find_conflicts, load_spec, missing_host_paths, read_spec
-from .trust import Guard, refuse_planted, survey
+from .trust import Guard, place_of, refuse_planted, survey
 from .validate import device_names, validate_spec
-from .write import place_of, remove_spec, repair_spec, write_spec
+from .write import remove_spec, repair_spec, write_spec
 
 PRESENT = "present"
 ABSENT = "absent"

@@ -18,9 +18,8 @@ from .._formats.yaml_read import YamlError, load
 from .._host.host import Host
 from .build import build_spec
 from .options import JSON, YAML, CdiOptions, CdiResult, default_path, format_of
-from .trust import Guard, SpecFile, refuse_planted, survey
+from .trust import Guard, SpecFile, place_of, refuse_planted, survey
 from .validate import device_names, host_paths, same_meaning, validate_spec
-from .write import place_of
 
 CURRENT = "current"
 STALE = "stale"

@@ -39,6 +39,14 @@ KNOWN_HOOKS = (
 )
 
 
+def place_of(host: Host, path: str) -> str:
+    """`path` with every link followed inside the root, whether or not what they lead to exists; NpuError for a loop."""
+    found = host.resolve(path, strict=False)
+    if not found.ok:
+        raise NpuError("%s leads through too many symbolic links." % path, "Remove the loop.")
+    return str(found.value)
+
+
 class Way(t.NamedTuple):
     """Where a path leads: the real path, what is there, the first place that others than root can change and how, and
     whether a directory above keeps other users out.

@@ -26,7 +26,7 @@ from .._host.files import (
 )
 from .._host.host import Host
 from .options import format_of
-from .trust import Guard, directory_needs_repair, file_needs_repair, refuse_planted
+from .trust import Guard, directory_needs_repair, file_needs_repair, place_of, refuse_planted
 
 FILE_MODE = 0o644
 LOCK_SECONDS = 10.0
@@ -110,14 +110,6 @@ def remove_spec(host: Host, path: str, check: bool = False) -> bool:
     except OSError as exc:
         raise explain(exc, path, "removed") from exc
     return there or seen.ok
-
-
-def place_of(host: Host, path: str) -> str:
-    """`path` with every link followed inside the root, whether or not what they lead to exists; NpuError for a loop."""
-    found = host.resolve(path, strict=False)
-    if not found.ok:
-        raise NpuError("%s leads through too many symbolic links." % path, "Remove the loop.")
-    return str(found.value)
 
 
 def _target(host: Host, path: str) -> str:

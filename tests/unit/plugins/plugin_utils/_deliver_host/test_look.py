@@ -103,6 +103,30 @@ def untimed(found: Any) -> Any:
     return [untimed(value) for value in found] if isinstance(found, (list, tuple)) else found
 
 
+# What each of these brings along costs a look more than all files that it reads.
+COSTLY = {
+    "dataclasses", "inspect", "tempfile", "shutil", "zipfile", "uuid", "urllib.parse", "http.client", "logging",
+    "email", "ipaddress", "argparse", "asyncio", "platform", "ctypes", "yaml",
+}  # fmt: skip
+
+
+def test_a_look_imports_little(once: Path, tmp_path: Path) -> None:
+    with_podman = ca22_host(tmp_path).program("/usr/bin/podman", "echo podman version 5.6.0\n")
+    with_podman.write("/etc/containers/containers.conf", "[engine]\n")
+    code = "import sys;sys.path.insert(0,%r);from npu_host._base.rebellions import PROFILE;" % str(
+        once / "lib" / DIGEST
+    )
+    code += (
+        "from npu_host._observe.observe import answer;print('ansible_facts' in answer(PROFILE,{'root':%r}))\n"
+        % str(tmp_path)
+    )
+    code += "print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-ISE", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    seen, modules = done.stdout.split("\n", 1)
+    assert seen == "True" and "npu_host._checks.toolkit" in modules.split()
+    assert COSTLY & set(modules.split()) == set()
+
+
 @pytest.mark.parametrize("make", [ca22_host, Tree], ids=["ca22", "empty"])
 def test_the_answer_is_the_module_s(
     once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Tree]
