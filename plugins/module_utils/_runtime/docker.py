@@ -13,6 +13,7 @@ import typing as t
 from .._base.model import ERROR
 from .._base.versions import release_numbers
 from .._cdi.options import SPEC_DIRS
+from .._host.host import TIMEOUT
 from .base import (
     DOCKER,
     DOCKER_UNITS,
@@ -40,6 +41,7 @@ from .base import (
     with_dirs,
 )
 from .distros import of_now
+from .live import http_get
 
 BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
 CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
@@ -219,12 +221,19 @@ class DockerRuntime:
 
     def _info(self, socket: str) -> dict[str, t.Any]:
         """What the daemon at a socket says of itself, whatever other one the environment or a context of root names."""
+        host, options = self.context.host, self.context.options
         client = self.context.find_binary(Daemon(), *CLIENTS)
-        if client is None:
+        if client is None or not host.runs_commands:
             return {}
+        where = host.resolve(socket) if socket else None
+        if where is not None and where.ok:
+            # The client would ask the same, and costs as much as the rest of the look.
+            asked = http_get(host.real(where.value), "/info", options.timeout).map(json.loads)
+            if isinstance(asked.value, dict) or asked.state == TIMEOUT:
+                return asked.get({})
         environment = {"DOCKER_HOST": "unix://" + socket, "DOCKER_TLS_VERIFY": "", "DOCKER_TLS": ""} if socket else None
         words = [client, "info", "--format", "{{json .}}"]
-        done = self.context.host.run(words, self.context.options.timeout, environment)
+        done = host.run(words, options.timeout, environment)
         try:
             data = json.loads(done.value.out if done.ok and done.value.rc == 0 else "")
         except (ValueError, RecursionError):

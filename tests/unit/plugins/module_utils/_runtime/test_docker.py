@@ -20,6 +20,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runtime.docker imp
     load_daemon_json,
 )
 from ansible_collections.rebellions.npu.tests.unit.fixtures.runtimes.tree import HERE, STALE, Machine, case, only, whats
+from ansible_collections.rebellions.npu.tests.unit.fixtures.validate.data import replay
 
 FILE = "/etc/docker/daemon.json"
 DEFAULTS = ["/etc/cdi", "/var/run/cdi"]
@@ -313,6 +314,27 @@ def test_the_daemon_of_the_host_is_asked_whatever_root_talks_to_otherwise(tmp_pa
 
     detect_runtimes(Host(str(tmp_path), run, machine.host().clock), RuntimeOptions())
     assert [env["DOCKER_HOST"] for env in given] == ["unix:///run/docker.sock"]
+
+
+@pytest.mark.parametrize(
+    "answer, version, asked",
+    [
+        ({"ServerVersion": "28.3.2", "CDISpecDirs": ["/etc/cdi", "/var/run/cdi"]}, "28.3.2", []),
+        # What is no answer, the client may understand.
+        (["x"], "27.5.1", ["info", "--version"]),
+        (None, "27.5.1", ["info", "--version"]),
+    ],
+)
+def test_the_daemon_is_asked_without_its_client(answer: object, version: str, asked: list[str], tmp_path: Path) -> None:
+    machine = docker(tmp_path, "27.5.1", '{"features": {"cdi": true}}')
+    machine.program("/usr/bin/docker")
+    text = json.dumps(answer).encode() if answer else b"not JSON"
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(text)
+    machine.real("/run/docker.sock").unlink()
+    with replay(machine.real("/run/docker.sock"), head + text):
+        found = only(machine.detect(), "docker")
+    assert found["version"] == version
+    assert [argv[1] for argv in machine.asked if argv[0].startswith("/usr/bin/docker")] == asked
 
 
 def test_what_the_running_daemon_says_hides_no_newer_proxies(tmp_path: Path) -> None:
