@@ -34,11 +34,8 @@ else:
         def __get__(self, instance: object, owner: t.Any) -> dict[str, t.Any]:
             import dataclasses
 
-            made = []
-            for name, value in owner.__record__.items():
-                kept = {"default_factory": value.make} if isinstance(value, _Made) else {"default": value}
-                made.append((name, t.Any, dataclasses.field(**({} if value is _REQUIRED else kept))))
-            return dataclasses.make_dataclass(owner.__name__, made).__dataclass_fields__
+            found: dict[str, t.Any] = dataclasses.make_dataclass("Twin", list(owner.__record__)).__dataclass_fields__
+            return found
 
     def _starter(cls: t.Any) -> t.Callable[..., None]:
         wanted = cls.__record__
