@@ -8,6 +8,7 @@ The host tool itself looks, where it is installed and nobody but root can change
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import typing as t
@@ -18,6 +19,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._observe.settings import merge
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, lost
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.passed import passed_as_names
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.host_tool import (
     fingerprints,
     judge_again,
@@ -33,6 +35,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.look 
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.zipapp import program
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.host import read_inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.pool_variables import POOL, POOLS
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     by_host_tool,
     observe_options,
@@ -90,6 +93,7 @@ class ActionModule(Answering):
         result: dict[str, t.Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
         by_tool = boolean(args.pop("by_host_tool", True))
+        into_pool, as_names = (boolean(args.pop(name, False)) for name in ("into_pool", "passed_as_names"))
         try:
             if boolean(args.pop("from_inputs", False)):
                 inputs = read_inputs(self._templar, task_vars or {})
@@ -127,7 +131,24 @@ class ActionModule(Answering):
             units = runtime_units(result["ansible_facts"].get("rbln_runtimes") or {})
             if units and args["host_tool"] == wanted:
                 observed["host_tool"] = judge_again(observed["host_tool"], config, units)
+            if as_names:
+                self._leave_out_passed(result["ansible_facts"])
+            if into_pool and not result.get("failed"):
+                self._put_into(POOL + result["ansible_facts"]["rbln"]["pool_key"], result)
         return result
+
+    def _leave_out_passed(self, facts: dict[str, t.Any]) -> None:
+        """What has passed is named; -vvv shows the records."""
+        facts["rbln_observed"], left_out = passed_as_names(facts["rbln_observed"])
+        if self._display.verbosity > 2:
+            self._display.vvv(json.dumps({"passed_checks": left_out}))
+
+    def _put_into(self, pool: str, result: dict[str, t.Any]) -> None:
+        """Put the host into the group of its pool, as group_by does: a task by itself costs a process for each host."""
+        result.update(add_group=pool, parent_groups=[POOLS])
+        # Up to ansible-core 2.20 the strategy reads the result, which is changed by that.
+        if hasattr(self, "add_group"):
+            self.add_group(pool, parent_group_names=[POOLS])
 
     def _by_host_tool(self, args: dict[str, t.Any], variables: dict[str, t.Any]) -> dict[str, t.Any]:
         """{answer} of the host tool; else {caution} that says why not, or nothing where that is no fault."""

@@ -106,6 +106,7 @@ class ActionModule(Answering):
                 "warn": {"type": "bool", "default": variables.get(WARN, True)},
             }
         )
+        named = isinstance(observation, str) and isinstance(variables.get(observation), dict)
         if isinstance(observation, str):
             observation = variables.get(observation)
         if not isinstance(observation, dict):
@@ -151,8 +152,10 @@ class ActionModule(Answering):
             options=observe_options(wanted),
             cdi_options=cdi,
             proxies=proxies,
-            observation={"ansible_facts": seen},
         )
+        if planned["steps"] or not named:
+            # Where nothing is to be done the play has it once already; Ansible copies all that is registered.
+            result["observation"] = {"ansible_facts": seen}
         cautions = [_problem_text(item) for item in planned["cautions"] if args["warn"] and item["severity"] != "info"]
         if cautions:
             result["warnings"] = ["%s: %s" % (host, text) for text in cautions]
@@ -230,7 +233,7 @@ class ActionModule(Answering):
         )
 
     def _observe(self, variables: dict[str, t.Any]) -> dict[str, t.Any]:
-        task = self._inner({"from_inputs": True})
+        task = self._inner({"from_inputs": True, "passed_as_names": True})
         seen: dict[str, t.Any] = self._action("rebellions.npu.rbln_observe", task).run(task_vars=variables)
         return seen
 

@@ -41,6 +41,18 @@ options:
       - O(options) wins over them.
     type: bool
     default: false
+  into_pool:
+    description:
+      - Put the host into the group C(npu_pool_KEY), a child of C(npu_pools). KEY is C(ansible_facts.rbln.pool_key).
+      - On ansible-core 2.20 and older a task that does so is changed, unless it has C(changed_when).
+    type: bool
+    default: false
+  passed_as_names:
+    description:
+      - Of the checks that have passed, return only the names, in C(passed_checks) of C(ansible_facts.rbln_observed).
+        Their records are more than half of the result, and Ansible copies a result several times. C(-vvv) shows them.
+    type: bool
+    default: false
   host_tool:
     description:
       - Fingerprints of the files of the host tool, by path. Set by the action plugin. Not for playbooks.
@@ -112,10 +124,15 @@ ansible_facts:
           type: list
           elements: str
         checks:
-          description: Every check, as returned by M(rebellions.npu.rbln_validate).
+          description: Every check, as returned by M(rebellions.npu.rbln_validate). With O(passed_as_names) only those
+            that have not passed.
           returned: success
           type: list
           elements: dict
+        passed_checks:
+          description: Names of the checks that have passed, by scope.
+          returned: with O(passed_as_names)
+          type: dict
         cdi:
           description: The CDI specification compared with what would be written. C(state) is current, stale, missing,
             invalid or unknown.
@@ -146,6 +163,15 @@ ansible_facts:
           description: The interpreter that ran this.
           returned: success
           type: str
+add_group:
+  description: The group of the host's pool.
+  returned: with O(into_pool)
+  type: str
+parent_groups:
+  description: The groups above it.
+  returned: with O(into_pool)
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -161,7 +187,9 @@ def main() -> None:
             by_host_tool={"type": "bool", "default": True},
             from_inputs={"type": "bool", "default": False},
             host_tool={"type": "dict", "default": {}},
+            into_pool={"type": "bool", "default": False},
             options={"type": "dict", "default": {}},
+            passed_as_names={"type": "bool", "default": False},
         ),
         supports_check_mode=True,
     )

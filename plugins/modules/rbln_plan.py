@@ -221,7 +221,7 @@ proxies:
       description: What to do then.
       type: str
 observation:
-  description: The observation that was planned from.
+  description: The observation that was planned from. Without steps, one that was given by its name is left out.
   type: dict
   returned: success
 """

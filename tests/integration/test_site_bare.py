@@ -138,7 +138,7 @@ def test_plan_of_a_virgin_host_and_a_misspelt_input(bare: Hosts) -> None:
     stopped = play("plan", bare.inventory(E), extra={**code, "rbln_driver_source": "preinstalled"})
     assert stopped.code == 2 and "preinstalled" in "".join(stopped.one("Show the plan", E).data["msg"])
     # The pool's input, and a group of the same depth that Ansible prefers for its name.
-    pool = run.of("Put the host into its pool")[0].data["add_group"]
+    pool = run.of("Observe the host")[0].data["add_group"]
     where = bare.inventory(E)
     tree = json.loads(where.read_text())
     tree["npu_nodes"]["children"] = {"rack": {"hosts": {E: {}}, "vars": {"rbln_driver_timeout": 99}}}

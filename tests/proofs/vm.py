@@ -192,7 +192,7 @@ def held(part: Part, server: Server) -> None:
         outcomes = [result.data["outcome"] for result in run.of(CHANGE)]
         assert outcomes == ["reboot_required", "upgraded"], outcomes
         assert server.vm.boot_id() != boot and server.vm.kernel() == second
-        pools = [result.data["add_group"] for result in run.of("Put the host into its pool")]
+        pools = [result.data["add_group"] for result in run.of("Observe the host")]
         assert len(set(pools)) == 2 and pools[-1].endswith(second.translate(str.maketrans(".-", "__"))), pools
         server.works(OLD)
         server.role(unpacked(OLD)).unchanged([server.name])

@@ -26,7 +26,7 @@ TYPES = {"string": str, "boolean": bool, "integer": int, "number": float, "objec
 ITEMS = {"problem.schema.json": ProblemData, "check.schema.json": CheckData, "step.schema.json": StepData}
 # What only the action plugin knows of a plan, and of facts.
 OF_THE_ACTION = {"wanted", "options", "cdi_options", "proxies", "observation"}
-OF_THE_RUN = {"run"}
+OF_THE_RUN = {"run", "passed_checks"}
 
 
 def schema(name: str) -> t.Any:

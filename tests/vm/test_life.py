@@ -30,7 +30,7 @@ def test_a_first_installation_with_the_packages_of_the_runfile(server: Server) -
     change = run.one(CHANGE, server.name).data
     assert (change["outcome"], change["previous"]) == ("installed", None), change
     state = server.works(OLD)
-    pool = run.of("Put the host into its pool")[0].data["add_group"]
+    pool = run.of("Observe the host")[0].data["add_group"]
     assert pool == "npu_pool_debian_12_k%s" % state["real"]["running"].translate(str.maketrans(".-", "__")), pool
 
 

@@ -20,6 +20,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._objects.names import INPUT
 
 POOL = "npu_pool_"
+# The group of all pools.
+POOLS = "npu_pools"
 Values = t.Mapping[str, t.Any]
 
 

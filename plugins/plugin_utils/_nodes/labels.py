@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import label_value, npu_labels
 
+from .._answers.passed import passed_names
 from .._components.registry import wanted
 from .._components.variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
 from .._objects.inputs import Inputs
@@ -64,6 +65,7 @@ class Seen:
         names = ("failed_checks", "unknown_checks") if again else ("failed", "unknown")
         bad = {name for key in names for name in record.get(key) or ()}
         checks = [check["name"] for check in record.get("checks") or () if check["scope"] == "driver"]
+        checks += passed_names(record).get("driver", [])
         return bool(checks) and not bad.intersection(checks)
 
     @property

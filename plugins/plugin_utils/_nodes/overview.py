@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.live import is_stopped
 
+from .._answers.passed import passed_names
 from .._text.line import line
 from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, some, table
 from .records import NodeState
@@ -154,7 +155,7 @@ def _node(node: NodeState | None) -> str:
 def _counts(one: HostState) -> str:
     """How many checks are in order, and how many are not."""
     checks = one.record.get("checks") or ()
-    counts = {"ok": sum(1 for check in checks if check["ok"])}
+    counts = {"ok": sum(map(len, passed_names(one.record).values()))}
     words = [made.word for check in checks for made in _of_check(check)]
     for word, told in (("FAILED", "failed"), ("unknown", "unknown"), ("warning", "warning")):
         counts[told] = words.count(word)

