@@ -141,14 +141,18 @@ class Told(types.SimpleNamespace):
 def test_what_has_passed_is_named_and_vvv_shows_the_rest(verbosity: int) -> None:
     action = asking()
     action._display = Told(verbosity=verbosity, texts=[])
-    checks = [{"name": name, "scope": "driver", "ok": ok, "detail": name * 2} for name, ok in (("a", True), ("b", None))]
+    checks = [
+        {"name": name, "scope": "driver", "ok": ok, "detail": name * 2} for name, ok in (("a", True), ("b", None))
+    ]
     facts = {"rbln": {"pool_key": "x"}, "rbln_observed": {"checks": checks, "passed": False}}
     action._leave_out_passed(facts)
     assert facts == {
         "rbln": {"pool_key": "x"},
         "rbln_observed": {"checks": checks[1:], "passed": False, "passed_checks": {"driver": ["a"]}},
     }
-    assert [json.loads(text) for text in action._display.texts] == ([{"passed_checks": checks[:1]}] if verbosity else [])
+    assert [json.loads(text) for text in action._display.texts] == (
+        [{"passed_checks": checks[:1]}] if verbosity else []
+    )
 
 
 @pytest.mark.parametrize("new", [True, False])

@@ -75,7 +75,11 @@ def test_a_host_in_order_is_one_green_row_and_a_total() -> None:
 
 def test_checks_that_are_only_named_are_counted_too() -> None:
     one = host()
-    named = {**one.record, "checks": [check("tool_answers", None)], "passed_checks": {"driver": ["a"], "toolkit": ["b"]}}
+    named = {
+        **one.record,
+        "checks": [check("tool_answers", None)],
+        "passed_checks": {"driver": ["a"], "toolkit": ["b"]},
+    }
     assert cells(HostState("npu1", one.facts, one.runtimes, named, NODE))["checks"] == "2 ok, 1 unknown"
 
 
