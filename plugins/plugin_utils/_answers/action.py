@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import typing as t
 
@@ -122,6 +123,8 @@ class Answering(ActionBase):
     _supports_async = False
 
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        # A process of this task alone: to look for garbage in what it has inherited would only copy its memory.
+        gc.freeze()
         try:
             refuse_inputs(self._host_name(task_vars), task_vars or {})
         except NpuError as exc:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible.module_utils.urls import open_url
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys import (
     KEY_LIMIT,
@@ -18,7 +17,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.keys impo
     require_fingerprints,
 )
 
-from .driver_files import is_address, safe
+from .driver_files import is_address, open_url, safe
 
 INLINE = "-----BEGIN"
 
@@ -49,7 +48,7 @@ def signing_key(key: str, fingerprints: t.Sequence[str], timeout: float = 60.0, 
 
 def _fetched(key: str, name: str, timeout: float, ca_path: str | None) -> bytes:
     try:
-        with open_url(key, timeout=timeout, ca_path=ca_path, follow_redirects="safe") as answer:
+        with open_url(key, timeout, ca_path) as answer:
             data = bytes(answer.read(KEY_LIMIT + 1))
     except Exception as exc:
         raise NpuError(

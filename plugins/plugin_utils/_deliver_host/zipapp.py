@@ -112,8 +112,11 @@ def digest(texts: t.Mapping[str, str]) -> str:
 
 def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> bytes:
     """The bytes of the file: interpreter line, then a zip with fixed times and sorted names."""
-    members = sources(directory)
-    name = digest(members)
+    return _packed(sources(directory), interpreter)
+
+
+def _packed(texts: t.Mapping[str, str], interpreter: str = INTERPRETER) -> bytes:
+    members, name = dict(texts), digest(texts)
     members[f"{JUDGE_ALONE}.py"] = members[f"{PACKAGE}/{JUDGE.replace('.', '/')}.py"]
     members["__main__.py"] = MAIN.format(
         package=PACKAGE,
@@ -138,4 +141,5 @@ def build(directory: Path = MODULE_UTILS, interpreter: str = INTERPRETER) -> byt
 @functools.lru_cache(maxsize=None)
 def program() -> tuple[bytes, str]:
     """(the file, the name of the folder of its sources), made once a process."""
-    return build(), digest(sources())
+    texts = sources()
+    return _packed(texts), digest(texts)

@@ -44,13 +44,20 @@ BY_HAND = tuple(f"runtime_{name}" for name in runtime.BY_HAND)
 def role_inputs(roles: tuple[str, ...] = HOST_ROLES) -> dict[str, t.Any]:
     """Options of the `main` entry of each role, merged: {variable: spec}.
 
-    Read once a process: callers must not change the result.
+    Made once a process: callers must not change the result.
     """
     merged: dict[str, t.Any] = {}
     for name in roles:
-        text = (COLLECTION / "roles" / name / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
-        merged.update(yaml.load(text, Loader=Loader)["argument_specs"]["main"]["options"])
+        merged.update(_options(name))
     return merged
+
+
+@functools.lru_cache(maxsize=None)
+def _options(name: str) -> dict[str, t.Any]:
+    """Those of one role. Its file is read once a process, for whatever roles it is merged with."""
+    text = (COLLECTION / "roles" / name / "meta" / "argument_specs.yml").read_text(encoding="utf-8")
+    options: dict[str, t.Any] = yaml.load(text, Loader=Loader)["argument_specs"]["main"]["options"]
+    return options
 
 
 @functools.lru_cache(maxsize=None)
