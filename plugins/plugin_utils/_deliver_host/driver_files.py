@@ -24,7 +24,7 @@ LOCK_WAIT = 3600.0
 
 
 def open_url(address: str, timeout: float, ca_path: str | None) -> t.Any:
-    """The answer of a web server. What asks it is loaded here: most runs ask none, and it is a fifth of what they load."""
+    """The answer of a web server. What asks it is loaded here: most runs ask none, and it takes long."""
     from ansible.module_utils import urls
 
     return urls.open_url(address, timeout=timeout, ca_path=ca_path, follow_redirects="safe")
