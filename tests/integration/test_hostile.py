@@ -166,7 +166,9 @@ BOOK = """
       ansible.builtin.debug:
         msg: ["{{ whole.npus[0].serial }}", "{{ joined }}", "{{ given }}", "{{ included }}", "{{ groups.all | join }}"]
       vars:
-        given: "{{ rbln_discover_observation.ansible_facts.rbln_observed.checks[0].detail }}"
+        given: >-
+          {{ rbln_discover_observation.ansible_facts.rbln_observed.checks | map(attribute='detail') | first
+          | default('every check has passed') }}
     - name: Prove
       rebellions.npu.rbln_validate:
       become: true
@@ -184,6 +186,8 @@ def test_text_of_a_host_is_shown_and_never_obeyed(tmp_path: Path, venv: Path) ->
         "npus/0/serial", "npus/0/uuid", "os/pretty", "hostname", "kernel/cmdline", "probes/pci/detail", "smi/detail",
     ):  # fmt: skip
         said = at(said, "ansible_facts/rbln/" + place, text)
+    # Of a check that has passed only its name is kept.
+    said = at(said, "ansible_facts/rbln_observed/checks/0/ok", False)
     said = at(said, "ansible_facts/rbln_observed/checks/0/detail", text)
     said = at(said, "ansible_facts/rbln_observed/checks/0/evidence", {"seen": [text]})
     more = {"add_host": {"host_name": "evil", "groups": ["npu_nodes"], "host_vars": {}}} if venv == OLD_VENV else {}
