@@ -188,6 +188,16 @@ def test_a_host_on_which_nothing_is_to_be_done_costs_no_process_after_its_plan()
     assert meta["when"] == "__rbln_why | length == 0" and meta["vars"] == told["vars"]
 
 
+def test_an_unchanged_host_has_three_tasks_and_two_metas() -> None:
+    """A task costs a process for each host. What one host does for all of them, and what is imported, is left out."""
+    roles = {"rbln_discover": ["observe.yml"], "rbln_preflight": ["main.yml"], "rbln_operands": ["check.yml"]}
+    texts = [(ROOT / "roles" / role / "tasks" / name).read_text() for role, names in roles.items() for name in names]
+    assert [role["name"] for role in roles_of(SITE_PATH)[1:4]] == ["rebellions.npu.%s" % role for role in roles]
+    assert len([task for text in texts for task in yaml.safe_load(text) if not task.get("run_once")]) == 3
+    parts = [task for play in SITE for task in (*play.get("pre_tasks", ()), *play["tasks"])]
+    assert len([task for task in parts if "ansible.builtin.meta" in task]) == 2
+
+
 def test_a_host_is_planned_after_it_is_in_its_pool() -> None:
     """Before that, the variables of its pool do not apply: a plan in the play that observes would be wrong."""
     observing, planning = SITE[:2]

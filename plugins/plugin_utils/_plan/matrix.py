@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from dataclasses import dataclass
 
@@ -83,10 +84,14 @@ def check_rules(rules: t.Sequence[t.Mapping[str, t.Any]], place: str) -> None:
                 raise NpuError("%s.drivers: %s." % (where, exc), "Write constraints such as '>=3.2'.") from exc
 
 
+@functools.lru_cache(maxsize=1024)
+def _meets(driver_version: str, constraints: tuple[str, ...]) -> bool:
+    """Few rules differ in what they say of drivers, and a plan asks all of them several times."""
+    return satisfies(driver_version, constraints)
+
+
 def _for_driver(rule: t.Mapping[str, t.Any], driver_version: str, families: t.Collection[str]) -> bool:
-    if not satisfies(driver_version, rule.get("drivers") or []):
-        return False
-    return _for_families(rule, families)
+    return _meets(driver_version, tuple(rule.get("drivers") or ())) and _for_families(rule, families)
 
 
 def _for_families(rule: t.Mapping[str, t.Any], families: t.Collection[str]) -> bool:
