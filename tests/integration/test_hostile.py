@@ -146,6 +146,27 @@ def test_facts_of_an_earlier_run_decide_nothing(tmp_path: Path, venv: Path) -> N
     assert seen[1][:3] == (None, True, "failed") and "The observation of npu lacks rbln" in seen[1][3], seen
 
 
+@pytest.mark.parametrize("venv", CORES)
+def test_what_is_registered_of_a_host_and_the_variables_of_its_pool(tmp_path: Path, venv: Path) -> None:
+    """They apply to the plan of the run that finds the pool. What has passed is named, and not said again."""
+    control = Hostile(tmp_path, ["npu"], venv)
+    checks = control.good["ansible_facts"]["rbln_observed"]["checks"]
+    pool = "npu_pool_" + control.good["ansible_facts"]["rbln"]["pool_key"]
+    variables = tmp_path / "work" / "group_vars"
+    variables.mkdir(parents=True)
+    (variables / (pool + ".yml")).write_text("rbln_driver_timeout: 77\n")
+    run = control.play("plan", rbln_operands_enabled=False)
+    seen, planned = run.one("Observe the host", "npu"), run.one("Plan", "npu").data
+    assert (seen.state, seen.data["add_group"], seen.data["parent_groups"]) == ("ok", pool, ["npu_pools"])
+    assert planned["wanted"]["rbln_driver_timeout"] == 77, run.out
+    told = seen.data["ansible_facts"]["rbln_observed"]
+    names = [name for found in told["passed_checks"].values() for name in found]
+    assert names == [one["name"] for one in checks if one["ok"] is True] and len(names) > 10
+    assert [one["name"] for one in told["checks"]] == [one["name"] for one in checks if one["ok"] is not True]
+    # A role that has something to do reads it of the plan.
+    assert ("observation" in planned) is bool(planned["steps"])
+
+
 # Everything that a playbook may do with a fact, in one play that observes and plans.
 BOOK = """
 - hosts: npu_nodes
