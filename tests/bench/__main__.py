@@ -30,26 +30,12 @@ from tests.tools.packages import advice, missing
 from . import cdi_syscalls
 from ._api import Api
 from ._cluster import cluster
-from ._contenders import (
-    BenchError,
-    Spent,
-    bare,
-    naive,
-    oldest,
-    operands,
-    ours,
-    prepare,
-    pyinfra,
-    raw,
-    shared,
-    watched,
-)
+from ._contenders import BenchError, Spent, bare, naive, oldest, operands, ours, prepare, pyinfra, raw, shared
 from ._events import Event, read_events
+from ._forks import Fork, judged, watched
 from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
 
-EXECUTIONS_LIMIT, TASKS_LIMIT, FORKS_LIMIT = 1, 1, 2
-# Bytes that the processes of one unchanged host send to the main process: Ansible copies them several times.
-SENT_LIMIT = 32 * 1024
+EXECUTIONS_LIMIT, TASKS_LIMIT = 1, 1
 # The vendor's tool for the devices and for its version, systemd for all units: a program costs as much as a room.
 PROGRAMS = ["rbln-smi", "rbln-smi", "systemctl"]
 # Ratios of CPU seconds a host: at most, or for the naive role at least.
@@ -85,9 +71,10 @@ def spread(values: t.Sequence[float]) -> str:
 
 def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES) -> None:
     """Executions as sshd has seen them, tasks as the callback has: no host's count is hidden by another's."""
-    forks: list[dict[str, t.Any]] = []
+    forks: list[Fork] = []
     executions = hosts.executions(lambda: forks.extend(watched(hosts, names)))
-    count_forks(report, forks, names)
+    for good, text in judged(forks, names):
+        report.gate(good, text)
     events = read_events(FOLDER / "ours.log")
     tasks = Counter(event.host for event in events)
     once = Counter(event.host for event in events if event.task.endswith(ONCE))
@@ -111,27 +98,6 @@ def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES
     report.gate(
         0 < max(here) <= TASKS_LIMIT,
         "tasks a host on the controller or skipped: %d (limit %d)" % (max(here), TASKS_LIMIT),
-    )
-
-
-def count_forks(report: Report, forks: t.Sequence[dict[str, t.Any]], names: t.Sequence[str]) -> None:
-    """What the processes that Ansible forks for a host and its tasks load and send."""
-    each = [one for one in forks if not one["task"].endswith(ONCE)]
-    count = Counter(one["host"] for one in each)
-    report.gate(
-        sorted(count) == sorted(names) and max(count.values()) <= FORKS_LIMIT,
-        "forked processes a host: %d (limit %d)" % (max(count.values(), default=0), FORKS_LIMIT),
-    )
-    late = sorted({name for one in forks for name in one["modules"]})
-    report.gate(
-        bool(forks) and not late, "modules of ours loaded by forked processes: %s" % (", ".join(late[:5]) or "none")
-    )
-    sent = {name: sum(one["bytes"] for one in each if one["host"] == name) for name in names}
-    parts = {one["task"].rpartition(" : ")[2]: one["bytes"] for one in each if one["host"] == names[0]}
-    report.gate(
-        0 < max(sent.values()) <= SENT_LIMIT,
-        "bytes sent by the processes of a host: %d (limit %d): %s"
-        % (max(sent.values()), SENT_LIMIT, ", ".join("%s %d" % item for item in parts.items())),
     )
 
 

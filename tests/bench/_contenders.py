@@ -24,7 +24,6 @@ from ._hosts import ADDRESSES, FOLDER, NAMES, USER, Hosts, fresh_folder
 HERE = Path(__file__).resolve().parent
 STAGE = FOLDER / "stage"
 STAGED = STAGE / "ansible_collections" / NAMESPACE / NAME
-FORKS_LOG = FOLDER / "forks.log"
 TIMEOUT = 600
 PYINFRA = "3.10"
 DRIVER = "3.2.2"
@@ -164,23 +163,8 @@ def ours(
     forks: int = FORKS,
 ) -> Spent:
     """The host part of site.yml."""
-    return measured(hosts, _site(names), ansible(hosts, callback, venv, forks), "ours", what)
-
-
-def _site(names: t.Sequence[str]) -> list[str | Path]:
-    return ["ansible-playbook", "-i", inventory(names, site()), "playbooks/site.yml", "--skip-tags", "operands"]
-
-
-def watched(hosts: Hosts, names: t.Sequence[str], venv: Path = VENV) -> list[dict[str, t.Any]]:
-    """The same, with what each forked process has loaded and sent: {task, host, bytes, modules}."""
-    FORKS_LOG.unlink(missing_ok=True)
-    watching = {
-        "ANSIBLE_CALLBACK_PLUGINS": str(HERE / "callbacks"),
-        "ANSIBLE_CALLBACKS_ENABLED": "forks",
-        "BENCH_FORKS": str(FORKS_LOG),
-    }
-    measured(hosts, _site(names), {**ansible(hosts, "ansible.posix.jsonl", venv), **watching}, "ours")
-    return [json.loads(line) for line in FORKS_LOG.read_text(encoding="utf-8").splitlines()]
+    argv = ["ansible-playbook", "-i", inventory(names, site()), "playbooks/site.yml", "--skip-tags", "operands"]
+    return measured(hosts, argv, ansible(hosts, callback, venv, forks), "ours", what)
 
 
 def oldest(hosts: Hosts, names: t.Sequence[str] = NAMES) -> Spent:
