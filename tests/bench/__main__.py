@@ -8,6 +8,8 @@ to fail.
     python -m tests.bench --counts        counts alone, as in `make test`: other work beside them does no harm
     python -m tests.bench                 one round on 10 hosts, the naive role on three
     python -m tests.bench --rounds 5      10 and 100 hosts, contenders interleaved, medians with least and most
+    python -m tests.bench --growth        unchanged runs of 50, 200 and 500 hosts: CPU a host, memory of all processes
+    python -m tests.bench --settings      unchanged runs under other settings of Ansible than those of the sample
 
 Times are CPU seconds of the controller, of everything it started, and of the server, not wall times. Needs root.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import sys
 import time
 import typing as t
@@ -30,10 +33,24 @@ from tests.tools.packages import advice, missing
 from . import cdi_syscalls
 from ._api import Api
 from ._cluster import cluster
-from ._contenders import BenchError, Spent, bare, naive, oldest, operands, ours, prepare, pyinfra, raw, shared
+from ._contenders import (
+    BenchError,
+    Spent,
+    bare,
+    naive,
+    oldest,
+    operands,
+    ours,
+    prepare,
+    pyinfra,
+    raw,
+    shared,
+    unchanged,
+)
 from ._events import Event, read_events
-from ._forks import Fork, judged, watched
+from ._forks import judged, watched
 from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
+from ._settings import settings
 
 EXECUTIONS_LIMIT, TASKS_LIMIT = 1, 1
 # The vendor's tool for the devices and for its version, systemd for all units: a program costs as much as a room.
@@ -42,6 +59,8 @@ PROGRAMS = ["rbln-smi", "rbln-smi", "systemctl"]
 BARE_AIM, PYINFRA_AIM, NAIVE_AIM, SECOND_AIM, GROWTH_AIM = 6.0, 1.2, 20.0, 0.15, 1.1
 # MiB (PSS) of the main process, and of it with as many forks as this.
 MAIN_AIM, ALL_AIM, MEMORY_FORKS = 150, 500, 20
+# Hosts of runs that are compared in their growth, and how much more CPU a host of the largest may cost.
+GROWING, GROWTH_GATE = (50, 200, 500), 1.25
 QUICK_NAIVE_HOSTS = 3
 
 
@@ -71,8 +90,7 @@ def spread(values: t.Sequence[float]) -> str:
 
 def count_unchanged(report: Report, hosts: Hosts, names: t.Sequence[str] = NAMES) -> None:
     """Executions as sshd has seen them, tasks as the callback has: no host's count is hidden by another's."""
-    forks: list[Fork] = []
-    executions = hosts.executions(lambda: forks.extend(watched(hosts, names)))
+    forks, executions = hosts.executions(lambda: watched(hosts, names))
     for good, text in judged(forks, names):
         report.gate(good, text)
     events = read_events(FOLDER / "ours.log")
@@ -156,15 +174,39 @@ def _ratios(ones: t.Sequence[float], others: t.Sequence[float]) -> list[float]:
     return [one / other for one, other in zip(ones, others)]
 
 
-def memory(report: Report, hosts: Hosts, size: int) -> None:
-    """What the processes of an unchanged run hold at most."""
-    spent = ours(hosts, ALL[:size], what="memory", forks=MEMORY_FORKS)
-    held = "%d hosts, PSS: main process %.0f MiB, all its forks %.0f MiB" % (size, spent.main, spent.forks)
-    report.gate(spent.main > 0 and spent.forks > 0, "memory was seen")
-    report.aim(
-        spent.main <= MAIN_AIM and spent.forks <= ALL_AIM,
-        "%s (aim at most %d and %d, %d forks)" % (held, MAIN_AIM, ALL_AIM, MEMORY_FORKS),
-    )
+def memory(report: Report, hosts: Hosts, sizes: t.Sequence[int]) -> None:
+    """What unchanged runs of these sizes cost a host, and what their processes hold at most.
+
+    Names beyond a hundred share addresses, and all share one machine: connections and answers are of each name.
+    """
+    costs = {}
+    for size in sizes:
+        names = ALL[:size]
+        spent, executions = hosts.executions(
+            functools.partial(ours, hosts, names, what="memory", forks=str(MEMORY_FORKS))
+        )
+        good = unchanged((FOLDER / "ours.log").read_text(encoding="utf-8", errors="replace"))
+        most, least = (pick(executions[name] for name in names) for pick in (max, min))
+        report.gate(
+            good == size and least == most == EXECUTIONS_LIMIT,
+            "%d hosts: %d unchanged, %d to %d executions each" % (size, good, least, most),
+        )
+        costs[size] = spent.cpu / size
+        report.tell(
+            "%d hosts: %.2f CPU-s a host, %.2f of them the controller's; %.0f s by %d forks"
+            % (size, costs[size], spent.controller / size, spent.wall, MEMORY_FORKS)
+        )
+        held = "%d hosts, PSS: main process %.0f MiB, all its forks %.0f MiB" % (size, spent.main, spent.forks)
+        report.gate(spent.main > 0 and spent.forks > 0, "memory was seen")
+        report.aim(
+            spent.main <= MAIN_AIM and spent.forks <= ALL_AIM,
+            "%s (aim at most %d and %d, %d forks)" % (held, MAIN_AIM, ALL_AIM, MEMORY_FORKS),
+        )
+    for size in sizes[1:]:
+        ratio = costs[size] / costs[sizes[0]]
+        report.gate(
+            ratio <= GROWTH_GATE, "a host of %d / a host of %d: %.2f (limit %g)" % (size, sizes[0], ratio, GROWTH_GATE)
+        )
 
 
 def first_and_second(report: Report, hosts: Hosts, rounds: int) -> None:
@@ -246,10 +288,13 @@ def main(words: t.Sequence[str] | None = None) -> int:
         metavar="N",
         help="hosts of the others, at most %d (default: %d, and %d in several rounds)" % (MOST, COUNT, MOST),
     )
-    parser.add_argument(
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument(
         "--cluster", action="store_true", help="only the cluster side against kubectl: without hosts and lab"
     )
-    parser.add_argument("--counts", action="store_true", help="only what repeats exactly, beside other work")
+    alone.add_argument("--counts", action="store_true", help="only what repeats exactly, beside other work")
+    alone.add_argument("--growth", action="store_true", help="only the growth from %d to %d hosts" % GROWING[::2])
+    alone.add_argument("--settings", action="store_true", help="only other settings of Ansible")
     args = parser.parse_args(words)
     if args.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -263,6 +308,15 @@ def main(words: t.Sequence[str] | None = None) -> int:
             FOLDER.mkdir(parents=True, exist_ok=True)
             prepare(others=False)
             cluster(report, args.rounds)
+            return closed(report, began)
+        if args.growth or args.settings:
+            hosts.start()
+            prepare(others=False)
+            ours(hosts, NAMES[:1])
+            if args.growth:
+                memory(report, hosts, GROWING)
+            else:
+                settings(report, hosts, args.rounds)
             return closed(report, began)
         cdi(report, max(args.rounds, 3))
         hosts.start()
@@ -278,7 +332,7 @@ def main(words: t.Sequence[str] | None = None) -> int:
             quick = args.rounds == 1
             sizes = args.hosts or ([COUNT] if quick else [COUNT, MOST])
             compare(report, hosts, args.rounds, args.naive_hosts or (QUICK_NAIVE_HOSTS if quick else COUNT), sizes)
-            memory(report, hosts, max(sizes))
+            memory(report, hosts, [max(sizes)] if quick else GROWING)
     except (BenchError, LabError) as exc:
         report.gate(False, str(exc))
     finally:

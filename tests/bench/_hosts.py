@@ -1,8 +1,9 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hosts of the benchmark: one server of the lab that answers ssh on an address for each host name.
+"""The hosts of the benchmark: one server of the lab, with a user of its own for each host name.
 
-To ssh, Ansible and pyinfra there are as many hosts as names: each has its own connections, executions and results.
+The first hundred names have an address of their own too, and names beyond them share those addresses. To ssh and
+Ansible there are as many hosts as names: each has its own connections, executions and results.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from tests.tools.paths import WORK
 
 FOLDER = WORK / "bench"
 SERVER, KIND = "bench", "containerd17"
-USER, HOME = "bench", "/var/lib/bench"
-# Most hosts of a round, and those of counts and quick rounds.
-MOST, COUNT = 100, 10
-ALL = tuple("bench-%d" % number for number in range(1, MOST + 1))
+USER, HOME, UID = "bench", "/var/lib/bench", 991
+# Names in all, most hosts of a round with its contenders, and those of counts and quick rounds.
+EVERY, MOST, COUNT = 500, 100, 10
+ALL = tuple("bench-%d" % number for number in range(1, EVERY + 1))
 NAMES = ALL[:COUNT]
-ADDRESSES = {name: "%s.0.%d" % (PREFIX, 101 + number) for number, name in enumerate(ALL)}
+ADDRESSES = {name: "%s.0.%d" % (PREFIX, 101 + number % MOST) for number, name in enumerate(ALL)}
 LOG = "/run/bench-sshd.log"
 
 # On all addresses at once: sshd takes only sixteen by name.
@@ -75,6 +76,7 @@ Host.run = noted
 assert "ansible_facts" in answer(PROFILE, {})
 print(json.dumps(started))
 """
+Result = t.TypeVar("Result")
 
 
 class Hosts:
@@ -127,30 +129,30 @@ class Hosts:
         lines = ["chmod 600 /etc/ssh/bench_host", "chmod 440 /etc/sudoers.d/bench"]
         lines += [
             "echo 'sshd:x:990:65534::/run/sshd:/usr/sbin/nologin' >>/etc/passwd",
-            "echo '%s:x:991:65534::%s:/bin/sh' >>/etc/passwd" % (USER, HOME),
         ]
         lines += ["echo '%s:*:19000::::::' >>/etc/shadow" % user for user in ("sshd", USER)]
         lines += [
-            "chown 991:65534 %s" % HOME,
-            *("ip address add %s/24 dev eth0" % address for address in ADDRESSES.values()),
+            "chown %d:65534 %s" % (UID, HOME),
+            *("ip address add %s/24 dev eth0" % address for address in dict.fromkeys(ADDRESSES.values())),
         ]
+        # Names of one user: sudo knows the first of them.
+        accounts = "".join("%s:x:%d:65534::%s:/bin/sh\n" % (name, UID, HOME) for name in (USER, *ALL))
+        self.lab.exec(SERVER, ["tee", "-a", "/etc/passwd"], stdin=accounts)
         self.lab.exec(
             SERVER, "set -e\nldconfig\n%s\nsystemctl daemon-reload\nsystemctl start bench-sshd" % "\n".join(lines)
         )
         key = " ".join((FOLDER / "host.pub").read_text().split()[:2])
         (FOLDER / "known_hosts").write_text(
-            "".join("%s,%s %s\n" % (name, address, key) for name, address in ADDRESSES.items())
+            "".join("%s %s\n" % (address, key) for address in dict.fromkeys(ADDRESSES.values()))
         )
         settings = [
-            "User " + USER,
             "IdentityFile %s" % (FOLDER / "user"),
             "IdentitiesOnly yes",
             "UserKnownHostsFile %s" % (FOLDER / "known_hosts"),
         ]
         settings += ["GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes", "BatchMode yes", "LogLevel ERROR"]
-        entries = ["Host %s\n  HostName %s" % item for item in ADDRESSES.items()] + [
-            "Host *\n  " + "\n  ".join(settings)
-        ]
+        entries = ["Host %s\n  HostName %s\n  User %s" % (name, where, name) for name, where in ADDRESSES.items()]
+        entries.append("Host *\n  " + "\n  ".join(settings))
         self.config.write_text("\n".join(entries) + "\n")
         # systemd takes sshd for started before it listens.
         run(["ssh", "-F", self.config, "-o", "ConnectionAttempts=20", ALL[-1], "true"], timeout=60)
@@ -175,21 +177,19 @@ class Hosts:
         text = Path("/sys/fs/cgroup", path.lstrip("/"), "cpu.stat").read_text()
         return int(re.findall(r"^usage_usec (\d+)$", text, re.M)[0]) / 1e6
 
-    def executions(self, play: t.Callable[[], None]) -> dict[str, int]:
-        """{host name: commands that sshd started for it} while `play` ran."""
+    def executions(self, play: t.Callable[[], Result]) -> tuple[Result, dict[str, int]]:
+        """What `play` returns, and {host name: commands that sshd started for it} while it ran."""
         before = len(self.lab.exec(SERVER, ["cat", LOG]).stdout)
-        play()
-        text = self.lab.exec(SERVER, ["cat", LOG]).stdout[before:]
-        names = {address: name for name, address in ADDRESSES.items()}
-        ports = {
-            port: names[address]
-            for port, address in re.findall(r"Connection from \S+ port (\d+) on (\S+) port", text)
-            if address in names
-        }
-        count = dict.fromkeys(ALL, 0)
-        for port in re.findall(r"Starting session: .* from \S+ port (\d+) id", text):
-            count[ports[port]] += 1
-        return count
+        result = play()
+        return result, sessions(self.lab.exec(SERVER, ["cat", LOG]).stdout[before:])
+
+
+def sessions(log: str) -> dict[str, int]:
+    """{host name: commands that sshd started for it}, by the user: two connections at once may have one source port."""
+    count = dict.fromkeys(ALL, 0)
+    for name in re.findall(r"^Starting session: .* for (\S+) from \S+ port \d+ id \d+", log, re.M):
+        count[name] += 1
+    return count
 
 
 def fresh_folder(path: Path) -> Path:

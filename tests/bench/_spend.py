@@ -6,7 +6,7 @@ The process adopts what its command leaves (ssh's ControlPersist masters leave t
 REPORT becomes {code, cpu: seconds, wall: seconds}. The command's output goes where this process's goes.
 
 WHAT is cpu, or memory: then it has `main` and `forks` too, the most memory (PSS) in MiB of the command's process and of
-all its forks together. To look at it takes CPU, so that such a run says nothing about CPU.
+all its forks together. The look itself is work of this process and not counted.
 """
 
 from __future__ import annotations

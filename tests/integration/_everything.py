@@ -49,7 +49,8 @@ def node(number: int, pools: int) -> Data:
         "feature.node.kubernetes.io/kernel-version.full": "6.8.0-%d-generic" % (10 + pool // len(SYSTEMS)),
         "kubernetes.io/hostname": "node-%04d" % number,
     }
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "rebellions.ai/npu": str(NPUS)}
+    amounts = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+    amounts["rebellions.ai/npu"] = str(NPUS)
     uuid = "aaaaaaaa-0000-4000-8000-%012d" % number
     info = {
         "bootID": "x",

@@ -159,6 +159,13 @@ def test_a_name_stands_for_its_parts_and_brings_what_they_need() -> None:
     assert all(set(layer.after) <= names for layer in layers.LAYERS)
 
 
+@pytest.mark.parametrize("names", [["all"], ["all", "sample"], ["bench", "sample"], ["bench"], ["sample"]])
+def test_no_benchmark_runs_twice(names: list[str]) -> None:
+    """By the commands themselves: `python -m tests.bench`, and the proof that calls it."""
+    programs = [word for layer in layers.choose(names) for step in layer.steps for word in step.argv]
+    assert len([word for word in programs if word in ("tests.bench", "tests.proofs.bench")]) == 1, programs
+
+
 @pytest.mark.parametrize("names, warm, minutes", [(["all"], True, 35), (["all", "sample"], False, 60)])
 def test_budgets_side_by_side_fit_into_the_time_there_is(names: list[str], warm: bool, minutes: int) -> None:
     """On two processors, each layer taking all of its budget; with a warm cache nothing is built."""
