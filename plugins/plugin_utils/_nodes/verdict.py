@@ -256,6 +256,11 @@ def judge_daemon_set(
             )
         )
     verdict["done"] = seen and not problems
+    if verdict["done"]:
+        # The status may lag behind the pods that have just been judged, and what is recorded of a finished wait would
+        # differ when the next run looks.
+        verdict["ready"] = max(verdict["ready"], len({pod_node(pod) for pod in own if pod_ready(pod)}))
+        verdict["desired"] = max(verdict["desired"], verdict["ready"])
     return verdict
 
 

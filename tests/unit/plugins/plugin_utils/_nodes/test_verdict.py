@@ -689,6 +689,19 @@ def test_a_status_that_lags_fails_no_node_whose_pod_is_ready_and_new() -> None:
     assert [one["reason"] for one in nothing["problems"]] == ["OldPod"] and not nothing["done"]
 
 
+@pytest.mark.parametrize("desired, ready, expected", [(3, 1, (3, 2)), (0, 0, (2, 2)), (3, 3, (3, 3))])
+def test_the_counts_of_a_finished_wait_are_not_behind_its_pods(
+    desired: int, ready: int, expected: tuple[int, int]
+) -> None:
+    """Else the next run finds other counts, and writes the status of an unchanged installation again."""
+    nodes = [node(name) for name in "abc"]
+    pods = [pod("p1", "a"), pod("p2", "b"), pod("p3", "c", ready=False), pod("p4", "c", owner="other")]
+    verdict = judge_daemon_set(daemon_set(desired, ready), pods, [], nodes, {"a", "b"})
+    assert verdict["done"] and (verdict["desired"], verdict["ready"]) == expected
+    waiting = judge_daemon_set(daemon_set(desired, ready), pods, [], nodes, {"a", "b", "c"})
+    assert not waiting["done"] and (waiting["desired"], waiting["ready"]) == (desired, ready)
+
+
 def k21(strategy: Data | None = None) -> tuple[Data, list[Data], list[Data]]:
     name = "K21-rollout-held-by-lost-node"
     item = case(name, "daemonset.yaml")
