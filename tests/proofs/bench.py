@@ -1,6 +1,6 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make proof-bench`: the benchmark with five interleaved rounds on ten and on a hundred hosts.
+"""`make proof-bench`: five interleaved rounds on ten and on a hundred hosts, then runs of 50, 200 and 500 hosts.
 
 SAMPLE=1 makes it one round on ten.
 """

@@ -237,7 +237,7 @@ LAYERS = (
     _sample("secrets", 200, uses=("lab",), after=("build/hosts",)),
     Layer(
         "bench",
-        200,
+        120,
         "gates",
         (Step((PY, "-m", "tests.bench", "--counts")),),
         root=True,
