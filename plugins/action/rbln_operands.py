@@ -87,9 +87,8 @@ class ActionModule(OfTask, Answering):
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
-        return ClusterWork(
-            self._cluster(inputs), inputs, members, self._dry_run, bool(self._task.diff), others, self._tell
-        )
+        cluster, show = self._cluster(inputs), bool(self._task.diff)
+        return ClusterWork(cluster, inputs, members, self._dry_run, show, others, self._tell, args["features"])
 
     def _cluster(self, inputs: Inputs) -> Cluster:
         cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
@@ -292,5 +291,6 @@ ARGUMENTS = {
     "outcome": {"type": "dict", "default": {}},
     "node": {"type": "str", "default": ""},
     "round": {"type": "str", "default": ""},
+    "features": {"type": "dict", "default": {}},
     "fail": {"type": "bool", "default": True},
 }

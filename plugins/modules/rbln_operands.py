@@ -55,6 +55,11 @@ options:
     description: The C(round) of V(clusters), by which V(judge) knows the work that was done after it. It is returned.
     type: str
     default: ""
+  features:
+    description: For V(run) that follows one with RV(features), why the file of feature discovery could not be removed
+      from each of these hosts; empty text where it was.
+    type: dict
+    default: {}
   node:
     description: For V(smoke), V(smoke_wait) and V(smoke_verdict), the node of the host. V(smoke) looks for it when it
       is empty.
@@ -145,6 +150,12 @@ nodes:
     and after, notes, the expected number of NPUs, and the error if there is one.
   returned: when O(act=run), O(act=diff) or O(act=absent)
   type: dict
+features:
+  description: The hosts on which feature discovery has left its file. Nothing but labels was written; remove the file
+    there, and run the act again with O(features).
+  returned: when O(act=run), and feature discovery has ended on a node
+  type: list
+  elements: str
 differences:
   description: What would change, each with C(object), C(action), C(fields) of C(path), C(before) and C(after), and the
     C(error) of a dry run that was refused.

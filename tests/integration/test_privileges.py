@@ -36,6 +36,7 @@ DRA: Data = {
     "rbln_operands_dra_driver": BUSYBOX,
     "rbln_operands_wait": False,
 }
+COUNT, FEATURES = "rebellions.ai/npu.count", "/etc/kubernetes/node-feature-discovery/features.d"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
@@ -128,7 +129,12 @@ def test_kubelets_live_with_the_policy_of_labels_and_cannot_open_their_gates(tig
 
 def test_the_token_of_the_dra_driver_is_in_its_container_alone(tight: Hosts) -> None:
     # The host's specification follows the driver, so its gates open with the hosts' part of the run.
+    assert {tight.labels(node).get(COUNT) for node in (A, B)} == {None}
     play("site", tight.inventory(**DRA)).good([A, B])
+    # Feature discovery is off: its file would keep labels for ever.
+    for node in (A, B):
+        assert "rbln-features" not in tight.lab.exec(node, ["ls", FEATURES]).stdout
+        assert tight.labels(node)[COUNT] == "2" and "rebellions.ai/npu.deploy.feature-discovery" not in tight.labels(node)
     item = pod(tight, A, "dra-driver")
     assert [one["state"]["terminated"]["exitCode"] for one in item["status"]["initContainerStatuses"]] == [0]
     mounted = {

@@ -8,6 +8,7 @@ Only its image is ours: its programs without a system around them. One node is o
 from __future__ import annotations
 
 import json
+import time
 import typing as t
 from pathlib import Path
 
@@ -152,6 +153,20 @@ def discovery(part: Part, walk: Walk) -> None:
             assert all(labels[name] == labels[ours] for name, ours in SAME.items()), labels
         with part.case("our rule labels the node that no run has looked at"):
             until(30, "the rule", lambda: hosts.labels(BARE) == RULED)
+        with part.case("discovery and rule that are turned off leave no file, and the run ends with the host's labels"):
+            off = {"rbln_operands_feature_discovery": {}, "rbln_operands_node_feature_rule": {}}
+            play("site", where, "--tags", "operands", extra=off).good([OWN])
+            assert lab.exec(OWN, ["ls", FILE], check=False).returncode, FILE
+            assert hosts.labels(OWN).items() >= wanted.items(), hosts.labels(OWN)
+            assert not [name for name in meta(lab, OWN)["annotations"][ANNOTATION].split(",") if OURS in name]
+            until(30, "the labels of the rule gone", lambda: not hosts.labels(BARE))
+            # Its worker and its master go on.
+            time.sleep(3 * float(INTERVAL.rstrip("s")))
+            assert hosts.labels(OWN).items() >= wanted.items(), hosts.labels(OWN)
+            play("site", where, "--tags", "operands", extra=off).unchanged([OWN])
+        with part.case("and they come back"):
+            play("site", where, "--tags", "operands").good([OWN])
+            until(30, "their labels", lambda: hosts.labels(BARE) == RULED)
         with part.case("remove leaves no label of ours while it goes on"):
             play("remove", where, extra={"rbln_operands_absent_scope": "cluster"}).good([OWN])
             assert lab.exec(OWN, ["ls", FILE], check=False).returncode, FILE

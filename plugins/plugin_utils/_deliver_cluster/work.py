@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._cluster.capabilities import discover
 from .._components.driver import is_wanted as driver_wanted
+from .._components.node_feature_rule import KIND
 from .._components.pools import live_pools
 from .._components.render import build, left_out
 from .._inputs.cluster import check_served
@@ -26,6 +27,7 @@ from .._objects.model import Capabilities, Context, Object
 from .._objects.names import OPERANDS
 from .apply import Applied, apply_objects, failure_text, summarise
 from .differences import Difference, diff_objects
+from .discovered import join_records, ruled_labels, wait_for_discovery, wait_for_removal
 from .operator import (
     COEXIST,
     RESTORE,
@@ -41,6 +43,8 @@ from .remove import remove_objects
 from .rollback import Rollback
 from .status import write_status
 from .takeover import Takeover
+
+_NODE = "Node "
 
 
 @dataclass
@@ -58,6 +62,7 @@ class _Done:
     texts: list[str] = field(default_factory=list)
     failed: bool = False
     waited: Waited | None = None
+    features: list[str] = field(default_factory=list)
 
     def fail(self, reason: str) -> None:
         self.failed = True
@@ -70,6 +75,8 @@ class _Done:
         if self.waited:
             # Only the status needs the names of all nodes.
             told["waited"] = {name: value for name, value in self.waited.items() if name not in ("nodes", "judged")}
+        if self.features:
+            told["features"] = self.features
         if self.failed:
             told["failed"] = True
         if self.texts:
@@ -81,7 +88,8 @@ class ClusterWork:
     """One pass over one cluster.
 
     Each act gives the result of the task; `dry_run` asks for dry runs of the API server, `show` tells differences;
-    `others` are the hosts of the cluster that are not of this run; `tell` shows a line while a wait goes on.
+    `others` are the hosts of the cluster that are not of this run; `tell` shows a line while a wait goes on. `features`
+    are the hosts from which the file of feature discovery had to be removed, each with why it was not, or empty text.
     """
 
     def __init__(
@@ -93,8 +101,9 @@ class ClusterWork:
         show: bool = True,
         others: t.Sequence[Named] = (),
         tell: t.Callable[[str], None] = lambda line: None,
+        features: t.Mapping[str, str] | None = None,
     ) -> None:
-        self._tell = tell
+        self._tell, self._features = tell, features or {}
         self._cluster, self._inputs, self._members, self._dry_run, self._show = cluster, inputs, members, dry_run, show
         self._hosts = Hosts(members, others, inputs["require_node_proof"])
 
@@ -155,13 +164,18 @@ class ClusterWork:
         """Label the nodes of the members, apply, and wait."""
         if takeover:
             takeover.check()
-        done = self._labelled(True)
+        done = self._labelled(True, closed=() if self._dry_run else [member["host"] for member in self._members])
+        done.features = self._end_discovery(done)
+        if done.features and not self._dry_run:
+            return done
         rollback = Rollback(self._cluster, self._inputs, done.nodes, self._dry_run, self._tell)
         try:
             objects, notes = self._objects(capabilities, done.nodes)
             done.warnings += notes
             objects = rollback.prepare(objects)
             failures = self._apply(done, objects, capabilities, takeover)
+            if not self._dry_run:
+                self._label_again(done, objects)
             done.warnings += takeover.notes() if takeover else []
             final = rollback.try_out(objects, failures)
             if final is not None:
@@ -278,7 +292,47 @@ class ClusterWork:
         context = Context(self._inputs, capabilities, pools)
         return build(context), left_out(context) + notes
 
-    def _labelled(self, present: bool, dry_run: bool = False) -> _Done:
+    def _end_discovery(self, done: _Done) -> list[str]:
+        """The hosts with a file that feature discovery has left, once nothing writes it again.
+
+        Only its host can remove it, so this pass ends here, and the next one is told how that went.
+        """
+        found = {host: record["node"] for host, record in done.nodes.items() if record["discovery"]}
+        left = {host: node for host, node in found.items() if host not in self._features}
+        if left and not self._dry_run:
+            kept = wait_for_discovery(self._cluster, self._inputs, left.values())
+            done.warnings += [
+                "node %s: the pod of feature discovery does not end, and may write its file again. "
+                "Next: Look at the kubelet of the node, then run again." % node
+                for node in sorted(kept)
+            ]
+        return sorted(left)
+
+    def _label_again(self, done: _Done, objects: t.Sequence[Object]) -> None:
+        """After a source of labels has ended: wait until Node Feature Discovery has removed its labels, and set ours.
+
+        What it removes it removes from us too.
+        """
+        unruled = any(name.startswith(KIND[1] + " ") and act == "deleted" for name, act in done.objects.items())
+        if not self._features and (not unruled or self._inputs["feature_discovery"]["enabled"]):
+            return
+        failed = {host: why for host, why in self._features.items() if why}
+        if self._inputs["wait"]:
+            labels = {member["host"]: member["labels"] for member in self._members}
+            wanted = {
+                record["node"]: labels[host] or {}
+                for host, record in done.nodes.items()
+                if record["node"] and host not in failed
+            }
+            done.warnings += wait_for_removal(self._cluster, self._inputs, wanted, ruled_labels(objects))
+        again = self._labelled(True, closed=failed)
+        join_records(done.nodes, again.nodes, failed)
+        stale = {note for record in done.nodes.values() for note in record["notes"]}
+        done.warnings = [note for note in done.warnings if note not in stale] + again.warnings
+        done.diff = _node_diff(again.nodes) + [one for one in done.diff if not one["before_header"].startswith(_NODE)]
+        done.nodes, done.changed = again.nodes, done.changed or again.changed
+
+    def _labelled(self, present: bool, dry_run: bool = False, closed: t.Collection[str] = ()) -> _Done:
         """Label the nodes of the members, or remove our labels from them.
 
         With the argument `dry_run` only the labels are asked for: it is no error that a host has proven nothing.
@@ -286,17 +340,8 @@ class ClusterWork:
         hosts = self._hosts
         if dry_run:
             hosts = hosts._replace(members=[t.cast(Member, {**one, "lacks_proof": False}) for one in hosts.members])
-        nodes = label_nodes(self._cluster, hosts, present, self._dry_run or dry_run)
-        diff = [
-            {
-                "before": record["before"],
-                "after": record["after"],
-                "before_header": "Node " + record["node"],
-                "after_header": "Node " + record["node"],
-            }
-            for record in nodes.values()
-            if record["changed"]
-        ]
+        nodes = label_nodes(self._cluster, hosts, present, self._dry_run or dry_run, closed)
+        diff = _node_diff(nodes)
         notes = [note for record in nodes.values() for note in record["notes"]]
         return _Done(nodes, bool(diff), diff, warnings=notes)
 
@@ -342,6 +387,19 @@ class ClusterWork:
 def _heard(cluster: Cluster) -> list[str]:
     """What the API server warned of. That our pods are not what Pod Security asks for is known: they need more."""
     return [text for text in cluster.warnings if "would violate PodSecurity" not in text]
+
+
+def _node_diff(nodes: t.Mapping[str, NodeRecord]) -> list[Data]:
+    return [
+        {
+            "before": record["before"],
+            "after": record["after"],
+            "before_header": _NODE + record["node"],
+            "after_header": _NODE + record["node"],
+        }
+        for record in nodes.values()
+        if record["changed"]
+    ]
 
 
 def _as_labelled(node: Data, record: NodeRecord) -> Data:

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions im
 from ansible_collections.rebellions.npu.plugins.module_utils._npu.labels import label_value, npu_labels
 
 from .._answers.passed import passed_names
+from .._components.discovery import NAME as DISCOVERY
 from .._components.registry import wanted
 from .._components.variants import KUBELET_LABEL, OTHER_RUNTIME, RUNTIME_LABEL, kubelet_key, kubelet_roots
 from .._objects.inputs import Inputs
@@ -35,6 +36,9 @@ EITHER = ("dra_driver", "feature_discovery")
 # Components that mount something below the kubelet's root, so that they need to know it.
 USE_KUBELET_ROOT = ("dra_driver", "metrics_exporter")
 DRIVER_READY = "driver-ready"
+DISCOVERY_GATE = GATE_PREFIX + DISCOVERY
+# In it the master of Node Feature Discovery, of any instance, notes on a node which labels are its own.
+NFD_NOTE = "nfd.node.kubernetes.io/feature-labels"
 
 Data = t.Mapping[str, t.Any]
 
@@ -200,6 +204,12 @@ def owned_labels(node: Data) -> set[str]:
     """The labels of a node that are ours by server-side apply."""
     labels = [(fields.get("f:metadata") or {}).get("f:labels") or {} for fields in applied_fields(node)]
     return {name[2:] for ours in labels for name in ours if name.startswith("f:")}
+
+
+def discovered_labels(node: Data) -> set[str]:
+    """The labels of a node that Node Feature Discovery has set, and will remove when their source is gone."""
+    notes = node["metadata"].get("annotations") or {}
+    return {name for key, value in notes.items() if str(key).endswith(NFD_NOTE) for name in str(value).split(",")}
 
 
 def settle_labels(labels: t.Mapping[str, str], node: Data) -> tuple[dict[str, str], list[str]]:

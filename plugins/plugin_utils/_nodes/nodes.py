@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT
-from .labels import Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
+from .labels import DISCOVERY_GATE, Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
 from .match import find_nodes
 from .records import FoundNode, Member, Named, NodeRecord
 from .verdict import has_npu
@@ -90,13 +90,20 @@ def _records(members: t.Sequence[Member], found: t.Mapping[str, FoundNode]) -> d
             "after": {},
             "notes": [],
             "expected": member["expected"],
+            "discovery": False,
         }
         for member in members
     }
 
 
-def label_nodes(cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool) -> dict[str, NodeRecord]:
-    """Label the node of each member, or remove our labels from it; host to what happened."""
+def label_nodes(
+    cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool, closed: t.Collection[str] = ()
+) -> dict[str, NodeRecord]:
+    """Label the node of each member, or remove our labels from it; host to what happened.
+
+    On the nodes of the hosts in `closed` the gate of a feature discovery that is no longer wanted is closed instead of
+    removed: its pod ends, and the label still tells that it was there.
+    """
     nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
     found = find_nodes(hosts.members, list(nodes.values()), hosts.others, hosts.strict)
     result = _records(hosts.members, found)
@@ -108,6 +115,9 @@ def label_nodes(cluster: Cluster, hosts: Hosts, present: bool, dry_run: bool) ->
         if labels is None:
             continue
         if present:
+            record["discovery"] = DISCOVERY_GATE in owned_labels(node) and DISCOVERY_GATE not in labels
+            if record["discovery"] and member["host"] in closed:
+                labels = {**labels, DISCOVERY_GATE: "false"}
             labels, record["notes"] = settle_labels(labels, node)
         try:
             _label_node(cluster, node, labels, dry_run, record)

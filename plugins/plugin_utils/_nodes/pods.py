@@ -29,6 +29,8 @@ _CAUSES = (
     (r"no space left on device", "Free disk space on this node."),
     (r"exec format error", "Use an image for the architecture of this node."),
 )
+# Node Feature Discovery has labelled a node on which no host part has run: the host tool is not there.
+_NO_HOST_TOOL = re.compile(r"chroot: .*: No such file or directory")
 _NEXT_STEPS = (
     (("CreateContainerConfigError",), _OBJECTS_STEP),
     (NOT_STARTED, "Change what the message names; it is that of the runtime on this node."),
@@ -98,6 +100,8 @@ def problem_of(
 
 
 def _next_step(reason: str, message: str = "") -> str:
+    if _NO_HOST_TOOL.search(message):
+        return _HOST_PART
     for words, cure in _CAUSES if reason in _STARTS else ():
         if re.search(words, message):
             return cure

@@ -40,13 +40,17 @@ class FoundNode(t.TypedDict):
 
 
 class NodeRecord(FoundNode):
-    """The node of a host and its labels before and after, as far as they are ours."""
+    """The node of a host and its labels before and after, as far as they are ours.
+
+    `discovery` says that feature discovery of ours was meant for the node, and is no longer.
+    """
 
     changed: bool
     before: dict[str, str]
     after: dict[str, str]
     notes: list[str]
     expected: int | None
+    discovery: bool
 
 
 class NodeState(t.TypedDict):

@@ -634,6 +634,23 @@ def test_the_next_step_is_that_of_the_cause_and_not_of_the_reason_alone(reason: 
     assert problem["next_step"].startswith(step) and message in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "chroot: can't execute '/usr/local/libexec/x/host': No such file or directory",
+        "chroot: failed to run command \u2018/opt/x/host\u2019: No such file or directory",
+    ],
+)
+@pytest.mark.parametrize("again", [False, True])
+def test_on_a_node_that_only_the_discovery_has_labelled_the_host_part_is_to_run(said: str, again: bool) -> None:
+    """Nothing of ours is on its host, so the validator finds no tool there."""
+    ended = {"exitCode": 127, "reason": "Error", "message": said}
+    step = waiting("driver-validation", "CrashLoopBackOff", "back-off 10s", ended)
+    step = step if again else {"name": "driver-validation", "state": {"terminated": ended}}
+    problem = explain_pod(pod("p1", "a", ready=False, initContainerStatuses=[step]), [])
+    assert said in problem["detail"] and problem["next_step"].startswith("Run the host part for this node (rbln_driver")
+
+
 def test_K31_a_rejected_pod_that_is_gone_already_is_told_by_its_event() -> None:
     """The controller deletes it at once, and waits before it makes another one."""
     own = event("rbln-device-plugin-zzzzz", "OutOfpods", "Node didn't have enough resource: pods")
