@@ -227,6 +227,8 @@ PROFILE = VendorProfile(
     cdi_storage_stem="rbln-rds",
     state_dir="/var/lib/rebellions-npu",
     resource_name="rebellions.ai/npu",
+    # The second form is that of releases before 0.4.0, and still its choice.
+    plugin_resources=("rebellions.ai/npu", "rebellions.ai/ATOM", "rebellions.ai/REBEL"),
     label_prefix="rebellions.ai",
     validation_dir="/run/rbln/validations",
     ready_prefix="RBLN_CTK_DAEMON_",

@@ -43,6 +43,7 @@ class VendorProfile:
     """Everything vendor-specific that is data. Paths are those of the managed host.
 
     `short_name` starts the names of inputs, facts, cluster objects and, in capitals, environment variables.
+    `plugin_resources` are what the vendor's device plugin can offer of whole NPUs.
     `family_spellings` are the values of a node's family label that mean one family; the first stands for all.
     """
 
@@ -80,6 +81,7 @@ class VendorProfile:
     cdi_storage_kind: str
     cdi_storage_stem: str
     resource_name: str
+    plugin_resources: tuple[str, ...]
     label_prefix: str
     validation_dir: str
     ready_prefix: str

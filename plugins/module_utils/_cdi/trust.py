@@ -24,6 +24,8 @@ from .version import all_edits, items
 
 ACCESS_LIST = "system.posix_acl_access"
 STICKY = 0o1000
+# Where the vendor's device plugin looks for files of its own when it starts.
+PLUGIN_DIRS = ("/run/cdi", "/var/run/cdi")
 OLDEST_PYTHON = 8
 # Where packages put the hooks that are known by name. Any other program of the system may write where its arguments
 # say, as root.
@@ -299,6 +301,7 @@ class _Look:
             listed = self.host.listdir(way.real)
             self.directory(directory, name, way, listed.state)
             if way.real not in self.found.specs:
+                self.leftovers(directory, way.real, listed.get([]))
                 self.found.specs[way.real] = list(self.specs(way.real, listed.get([]), read))
                 for one in self.found.specs[way.real]:
                     self.file(one, way)
@@ -345,6 +348,19 @@ class _Look:
                 % (path, info.mode, ", or a directory above it" if way.shut else ""),
                 "Give it and the directories above it the mode 0755.",
                 repair and not way.shut,
+            )
+
+    def leftovers(self, path: str, directory: str, names: t.Sequence[str]) -> None:
+        start = self.profile.cdi_kind.replace("/", "-") + "_"
+        left = [name for name in names if name.startswith(start)] if path in PLUGIN_DIRS else []
+        left = [name for name in left if getattr(self.guard.at(posixpath.join(directory, name)), "kind", "") != "dir"]
+        if left:
+            self.tell(
+                "cdi_plugin_leftover",
+                WARNING,
+                "A device plugin has left %s in %s. The vendor's device plugin removes such files when it starts, and "
+                "ends where it cannot: its pod has this directory read-only." % (", ".join(sorted(left)[:5]), path),
+                "Remove these files; no container needs them after its start.",
             )
 
     def specs(self, directory: str, names: t.Sequence[str], read: t.Callable[[str], t.Any]) -> t.Iterator[SpecFile]:

@@ -255,6 +255,12 @@ def cdi_no_other_file(context: Context) -> Verdict | None:
 
 
 @SCOPE.check(WARNING)
+def cdi_no_plugin_leftover(context: Context) -> Verdict | None:
+    """No file of an earlier device plugin keeps the vendor's device plugin from starting."""
+    return _told(context, "no device plugin has left a file", "cdi_plugin_leftover")
+
+
+@SCOPE.check(WARNING)
 def cdi_readable_by_all(context: Context) -> Verdict | None:
     """Runtimes that do not run as root can read the directories and our specification."""
     return _told(context, "every user can read them", "cdi_dir_unreadable", "cdi_file_unreadable")

@@ -12,6 +12,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._checks.plugin import is_offer
 
 from .._objects.names import ENV, OPERANDS, SHORT
 from .._objects.parts import is_loopback
@@ -64,6 +65,7 @@ def check(inputs: Inputs, spec: Spec, capabilities: Served | None = None) -> lis
     check_inputs(own, inputs, OPERANDS)
     _check_numbers(inputs, own)
     _check_words(inputs)
+    _check_resource(inputs, own)
     _check_daemon(inputs)
     _check_allocation(inputs, capabilities)
     _check_driver(inputs)
@@ -77,6 +79,19 @@ def _check_rollback(inputs: Inputs) -> None:
         raise NpuError(
             f"{OPERANDS}rollback is true and {OPERANDS}wait is false: nobody would see that an image fails.",
             f"Set {OPERANDS}wait: true.",
+        )
+
+
+def _check_resource(inputs: Inputs, spec: Spec) -> None:
+    """The vendor's device plugin takes no name: it offers its own."""
+    name, image = inputs["resource_name"], inputs["device_plugin"]["image"]["repository"]
+    vendors = spec["device_plugin"]["options"]["image"]["options"]["repository"]["default"]
+    known = any(is_offer(name, one) for one in PROFILE.plugin_resources)
+    if inputs["device_plugin"]["enabled"] and image.rpartition("/")[2] == vendors.rpartition("/")[2] and not known:
+        raise NpuError(
+            f"{OPERANDS}resource_name is {name}, which the vendor's device plugin never offers; "
+            f"it knows {', '.join(PROFILE.plugin_resources)}.",
+            f"Set one of them, or the plugin that offers it in {OPERANDS}device_plugin.image.repository.",
         )
 
 

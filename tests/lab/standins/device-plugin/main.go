@@ -110,10 +110,24 @@ func node(host, inside string) *v1.DeviceSpec {
 	return &v1.DeviceSpec{HostPath: host, ContainerPath: inside, Permissions: "rw"}
 }
 
+// logged writes to a file in /tmp when groups of devices are made, and ends the program where it cannot, as the vendor's
+// library does.
+func logged(line string) {
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), "npu-device-plugin.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = file.WriteString(line + "\n")
+		file.Close()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 func (plugin) Allocate(_ context.Context, request *v1.AllocateRequest) (*v1.AllocateResponse, error) {
 	answer := &v1.AllocateResponse{}
 	for _, container := range request.ContainerRequests {
 		log.Printf("allocate %v", container.DevicesIds)
+		logged(strings.Join(container.DevicesIds, ","))
 		one := &v1.ContainerAllocateResponse{Envs: map[string]string{"RBLN_DEVICES": strings.Join(container.DevicesIds, ",")}}
 		for _, id := range container.DevicesIds {
 			one.Devices = append(one.Devices, node("/dev/"+id, "/dev/"+id))

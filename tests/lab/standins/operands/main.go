@@ -123,6 +123,19 @@ func devices(args ...string) ([]npu, error) {
 	return report.Devices, nil
 }
 
+// logged writes to a file in /tmp, and ends the program where it cannot: so does the library of groups that the vendor's
+// device plugin and DRA driver share. The other programs make no groups.
+func logged(line string) {
+	file, err := os.OpenFile(filepath.Join(os.TempDir(), "groups.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = file.WriteString(line + "\n")
+		file.Close()
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 // group puts the devices into a new RSD group, under the lock that the vendor's programs share, and returns its node.
 func group(chosen []npu) (string, error) {
 	lock, err := os.OpenFile("/var/run/rbln-rsd-group.lock", os.O_CREATE|os.O_RDWR, 0o644)
@@ -154,6 +167,7 @@ func group(chosen []npu) (string, error) {
 		if _, err := smi("group", "-d", id); err != nil {
 			return "", err
 		}
+		logged("destroyed group " + id)
 	}
 	var numbers []string
 	for _, one := range chosen {
@@ -164,6 +178,7 @@ func group(chosen []npu) (string, error) {
 			if _, err := smi("group", "-c", name, "-a", strings.Join(numbers, ",")); err != nil {
 				return "", err
 			}
+			logged("created group " + name)
 			return "/dev/rsd" + name, nil
 		}
 	}

@@ -53,7 +53,7 @@ def look(tree: Tree, path: str = PATH, engine_dirs: tuple[str, ...] = (), **opti
 def told(seen: dict[str, Any], *severities: str) -> dict[str, str]:
     """Code to detail of the problems about trust."""
     found = [one if isinstance(one, dict) else one.to_dict() for one in seen["problems"]]
-    codes = ("cdi_dir_", "cdi_file_", "cdi_other_file", "cdi_hook_")
+    codes = ("cdi_dir_", "cdi_file_", "cdi_other_file", "cdi_hook_", "cdi_plugin_")
     return {
         one["code"]: one["detail"]
         for one in found
@@ -303,6 +303,18 @@ class TestFiles:
         as_json = '{"cdiVersion": "0.5.0", "kind": "rebellions.ai/npu", "devices": []}'
         tree.put(f"/etc/cdi/{name}", as_json if name.endswith("json") else spec())
         assert ("cdi_other_file" in told(look(tree))) == read
+
+    def test_what_a_device_plugin_has_left_keeps_the_next_one_from_starting(self, tree: Tree) -> None:
+        """Its pod has /var/run/cdi read-only, and it wants to remove these files when it starts."""
+        tree.directory("/run/cdi/rebellions.ai-npu_dir")
+        tree.put("/run/cdi/rebellions.ai-npu.yaml", spec("8", kind="vendor.com/gpu"))
+        tree.put("/etc/cdi/rebellions.ai-npu_5.json", "{}")
+        assert "cdi_plugin_leftover" not in told(look(tree))
+        tree.put("/run/cdi/rebellions.ai-npu_17b3.json", "{}")
+        tree.put("/run/cdi/rebellions.ai-npu_tmp", "")
+        seen = told(look(tree), "warning")["cdi_plugin_leftover"]
+        assert "left rebellions.ai-npu_17b3.json, rebellions.ai-npu_tmp in /var/run/cdi" in seen
+        assert told(look(tree), "error") == {}
 
     def test_capitals_hide_nothing(self, tree: Tree) -> None:
         """The readers of CDI do not care for capitals in keys."""

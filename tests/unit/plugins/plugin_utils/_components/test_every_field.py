@@ -79,7 +79,7 @@ VALUES: dict[str, Any] = {
     "handler": "oddity",
     "api_server_cidrs": ["10.7.7.7/32"],
     "pools": [{"os_id": "oddity", "os_version": "1", "kernel": "2"}],
-    "resource_name": "example.com/oddity",
+    "resource_name": "rebellions.ai/REBEL",
     "deadlines": {"driver": 7},
     "metrics_exporter.interval": 7,
     "host_ip": "10.0.0.7",

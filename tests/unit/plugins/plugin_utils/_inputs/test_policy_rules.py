@@ -183,6 +183,14 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"metrics_exporter": {"interval": 61}},
         ("rbln_operands_metrics_exporter.interval is 61", "from 1 to 60"),
     ),
+    "resource of nobody": (
+        {"resource_name": "rebellions.ai/atom"},
+        ("resource_name is rebellions.ai/atom", "rebellions.ai/npu, rebellions.ai/ATOM, rebellions.ai/REBEL"),
+    ),
+    "resource of nobody by a mirror": (
+        {"resource_name": "example.com/npu", "device_plugin": {"image": {"repository": "mirror/k8s-device-plugin"}}},
+        ("example.com/npu", "rbln_operands_device_plugin.image.repository"),
+    ),
     "resource": ({"resource_name": "npu"}, ("rbln_operands_resource_name is 'npu'", "rebellions.ai/npu")),
     "an image that ends": (
         {"feature_discovery": {"enabled": True, "source": "image", "image": {"tag": "1"}, "oneshot": True}},
@@ -287,6 +295,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "metrics_exporter": {"enabled": True, "daemon_url": "127.0.0.1:7"},
     },
     "template": {"driver": {"tag_template": "{tag}-{kernel}-{os_id}{os_version}"}},
+    "resource of a family": {"resource_name": "rebellions.ai/REBEL"},
+    "resource of virtual functions": {"resource_name": "rebellions.ai/npu-vf4"},
+    "resource of another plugin": {
+        "resource_name": "example.com/npu",
+        "device_plugin": {"image": {"repository": "example/plugin"}},
+    },
+    "resource of the device class": {**DRA, "resource_name": "example.com/npu"},
     "deadlines": {"deadlines": {"driver": "1800", "smd": 0, "sandbox_validator": 900}},
 }
 

@@ -65,7 +65,7 @@ def test_resource_registry_digest_and_root_are_inputs() -> None:
     job = smoke_job(
         typed(
             {"user": 0, "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
-            resource_name="example.com/npu",
+            resource_name="rebellions.ai/ATOM",
             registry="mirror.example",
             image_digests={"docker.io/team/smoke:1": digest},
             require_digest=True,
@@ -75,8 +75,8 @@ def test_resource_registry_digest_and_root_are_inputs() -> None:
     )
     (one,) = pod_of(job)["containers"]
     assert one["image"] == "mirror.example/team/smoke@" + digest
-    assert one["resources"]["limits"] == {"cpu": "2", "example.com/npu": "1"}
-    assert one["resources"]["requests"] == {"cpu": "1", "example.com/npu": "1"}
+    assert one["resources"]["limits"] == {"cpu": "2", "rebellions.ai/ATOM": "1"}
+    assert one["resources"]["requests"] == {"cpu": "1", "rebellions.ai/ATOM": "1"}
     assert pod_of(job)["securityContext"]["runAsNonRoot"] is False
     assert pod_of(job)["imagePullSecrets"] == [{"name": "s"}]
 
