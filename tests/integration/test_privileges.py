@@ -134,7 +134,8 @@ def test_the_token_of_the_dra_driver_is_in_its_container_alone(tight: Hosts) -> 
     # Feature discovery is off: its file would keep labels for ever.
     for node in (A, B):
         assert "rbln-features" not in tight.lab.exec(node, ["ls", FEATURES]).stdout
-        assert tight.labels(node)[COUNT] == "2" and "rebellions.ai/npu.deploy.feature-discovery" not in tight.labels(node)
+        labels = tight.labels(node)
+        assert labels[COUNT] == "2" and "rebellions.ai/npu.deploy.feature-discovery" not in labels, labels
     item = pod(tight, A, "dra-driver")
     assert [one["state"]["terminated"]["exitCode"] for one in item["status"]["initContainerStatuses"]] == [0]
     mounted = {

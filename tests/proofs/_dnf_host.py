@@ -142,6 +142,16 @@ def main(program: str) -> dict[str, t.Any]:
     seen["dead own"] = error(dead.refresh, "dead")
     dead.unhold(["rebellions-kmd"])
     os.unlink("/etc/yum.repos.d/dead.repo")
+    # One that answers, with a signature that is none.
+    shutil.copytree(RPMS, "/srv/unsigned")
+    write("/srv/unsigned/repodata/repomd.xml.asc", "no signature\n")
+    unsigned = "[unsigned]\nname=unsigned\nbaseurl=file:///srv/unsigned\ngpgcheck=0\nrepo_gpgcheck=1\n"
+    write("/etc/yum.repos.d/unsigned.repo", unsigned)
+    wrong = manager_for(host, "rpm", 120)
+    wrong.available("rebellions-kmd")
+    seen["unsigned"] = list(wrong.left_out)
+    seen["unsigned alone"] = error(wrong.refresh, "unsigned")
+    os.unlink("/etc/yum.repos.d/unsigned.repo")
     # H15
     seen["eus"] = error(dnf.simulate, Transaction(install=["kernel-devel-5.14.0-999.el9"]))
     write(REPO, "[lab]\nname=lab\nbaseurl=file://%s\nenabled=0\n" % RPMS)

@@ -57,6 +57,8 @@ def judge(part: Part, seen: dict[str, t.Any]) -> None:
         ("dead", seen["dead"][:1] + seen["dead"][2:] == [["rebellions-kmd-3.2.2-1"], *[["rebellions-kmd"]] * 2]),
         ("dead told", seen["dead"][1] == ["Left out, as without an answer: the repository dead."]),
         ("dead own", "dead" in seen["dead own"][0]),
+        ("unsigned", seen["unsigned"] == ["Left out, signature not accepted: the repository unsigned."]),
+        ("unsigned alone", "Signature not accepted: unsigned." in seen["unsigned alone"][0]),
         ("eus", seen["eus"][1].startswith("Enable the repository of this kernel's minor release")),
         # dnf 5 does not say that there is no repository.
         ("none", seen["none"][1].startswith(("Register the host", "Check the name and the version"))),

@@ -176,10 +176,19 @@ class Parts:
             return name
         found = self.manager.resolve(name, self.request.version)
         if found is None:
+            there = ", ".join(self.manager.available(name)) or "none"
+            lost = self.manager.left_out
             raise Missing(
-                "No repository of this host has %s in version %s; available: %s."
-                % (name, self.request.version, ", ".join(self.manager.available(name)) or "none"),
-                "Add this version to a repository, or correct the version; nothing was changed.",
+                " ".join(
+                    [
+                        "No repository of this host has %s in version %s; available: %s."
+                        % (name, self.request.version, there),
+                        *lost,
+                    ]
+                ),
+                "Repair the repository that was left out, or add this version to another one; nothing was changed."
+                if lost
+                else "Add this version to a repository, or correct the version; nothing was changed.",
             )
         return "%s%s%s" % (name, "=" if self.manager.format == "deb" else "-", found)
 

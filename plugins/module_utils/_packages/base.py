@@ -18,7 +18,7 @@ from .._host.files import explain, make_directory
 from .._host.host import TIMEOUT, VALUE, Completed, Host, Limit, Probe, open_file
 from .changes import DOWNGRADE, Change, Transaction, fits
 from .lists import Lists, Missing
-from .words import last_lines, lock_holder
+from .words import last_lines, lock_holder, lost_sources
 
 QUERY_SECONDS = 120.0
 REPAIR_SECONDS = 600.0
@@ -65,6 +65,8 @@ class PackageManager:
         self.alone = alone
         # What was seen and left alone.
         self.warnings: list[str] = []
+        # Sources without lists that the package manager has passed over, as sentences.
+        self.left_out: list[str] = []
         self.lists = Lists(self.refresh, self._own, lambda: bool(self._own()) and self.stale())
 
     def simulate(self, transaction: Transaction) -> list[Change]:
@@ -243,8 +245,12 @@ class PackageManager:
         return kind(message + self._silent(said), remedy or "Run it by hand on the host: %s" % " ".join(argv))
 
     def _silent(self, said: str) -> str:
-        names = sorted({next(filter(None, match)) for match in self.unreached.findall(said)})
-        return " Unreachable: %s." % ", ".join(names) if names else ""
+        """Which sources gave no lists, and why."""
+        reasons: dict[str, list[str]] = {}
+        for name, why in sorted(lost_sources(self.unreached, said).items()):
+            reasons.setdefault(why, []).append(name)
+        told = ["%s: %s." % (why or "Unreachable", ", ".join(names)) for why, names in sorted(reasons.items())]
+        return "".join(" " + text for text in told)
 
     def _name_of(self, holder: tuple[str, str]) -> str:
         pid, program = holder

@@ -32,7 +32,7 @@ from .dnf_output import (
 )
 from .lists import Missing
 from .pins import DNF_CONFIG, EXCLUDE, VERSIONLOCK, is_pinned, parse_ini, read_pins, words
-from .words import last_lines
+from .words import last_lines, lost_sources
 
 CACHES = ("/var/cache/dnf", "/var/cache/libdnf5")
 LOCKS = (
@@ -113,9 +113,10 @@ class Dnf(PackageManager):
         return found
 
     def _tell_left_out(self, done: Completed) -> None:
-        for match in self.unreached.findall(done.out + "\n" + done.err):
-            told = "Left out, as without an answer: the repository %s." % next(filter(None, match))
-            if told not in self.warnings:
+        for name, why in lost_sources(self.unreached, done.out + "\n" + done.err).items():
+            told = "Left out, %s: the repository %s." % (why.lower() or "as without an answer", name)
+            if told not in self.left_out:
+                self.left_out.append(told)
                 self.warnings.append(told)
 
     def failure(self, argv: t.Sequence[str], done: Completed) -> NpuError:
@@ -332,9 +333,9 @@ class Dnf(PackageManager):
 
     def available(self, name: str) -> list[str]:
         self.check_names([name])
+        # Not -q, which hides that a repository was left out.
         argv = [
             "dnf",
-            "-q",
             SKIP,
             *self.options,
             NO_EXCLUDES,
@@ -345,6 +346,7 @@ class Dnf(PackageManager):
             name,
         ]
         done = self.ask(argv)
+        self._tell_left_out(done)
         rows = [line.split("\t") for line in done.out.splitlines()]
         found = {row[1] for row in rows if len(row) == 3 and row[0] == name and row[2] != "src"}
         return sorted(found, key=natural_key, reverse=True)

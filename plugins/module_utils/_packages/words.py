@@ -27,6 +27,32 @@ LOCK_PATTERNS = (
 )
 
 
+# Why a source gives no lists, where it has answered.
+_CAUSES = (
+    (r"signature|NO_PUBKEY|is not signed|GPG (?:error|check)|OpenPGP", "Signature not accepted"),
+    (r"certificate|SSL", "Certificate not accepted"),
+    (r"checksum doesn't match|Hash Sum mismatch|unexpected size", "Lists damaged"),
+    (r"Status code: 40[137]|\b40[137] +[A-Z]", "Access refused"),
+    (r"Status code: 404|\b404 +Not Found|No URLs in mirrorlist", "Not served there"),
+)
+_INDENTED = r"[^\n]*(?:\n[ \t][^\n]*)*"
+
+
+def lost_sources(pattern: re.Pattern[str], text: str) -> dict[str, str]:
+    """{source without lists: why, empty when it does not answer}, by an output.
+
+    `pattern` finds the sources (one, or several with commas between them); the reason is in the rest of the line and
+    the indented lines below it.
+    """
+    found: dict[str, str] = {}
+    for match in pattern.finditer(text):
+        rest = re.match(_INDENTED, text[match.end() :])
+        why = next((words for cause, words in _CAUSES if rest and re.search(cause, rest.group(), re.IGNORECASE)), "")
+        for name in re.split(r",\s*", next(filter(None, match.groups()))):
+            found[name] = found.get(name) or why
+    return found
+
+
 def last_lines(text: str, number: int = TAIL_LINES) -> str:
     """The last lines, masked, without progress lines."""
     lines = [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip() and not _PROGRESS.match(line)]

@@ -180,6 +180,15 @@ def test_a_version_that_no_repository_has_is_refused_first(machine: Machine) -> 
     assert (machine.acts, machine.look(), machine.record("journal.json")) == ([], before, None)
 
 
+def test_a_repository_that_was_left_out_is_the_cause_of_a_version_that_is_not_found(machine: Machine) -> None:
+    told = "Left out, signature not accepted: the repository rebellions-npu."
+    machine.manager.left_out = [told]
+    with pytest.raises(NpuError) as caught:
+        change(machine, source="package", names=[KMD], version="3.4.0").run()
+    assert caught.value.message.endswith("available: none. " + told)
+    assert caught.value.next_step.startswith("Repair the repository that was left out")
+
+
 def test_the_newest_of_the_source_is_installed_noted_and_kept_under_its_own_version(empty: Machine) -> None:
     empty.repository.update(["%s=3.4.0" % KMD, "%s=3.2.2" % KMD])
     result = change(empty, source="package", names=[KMD]).run().to_dict()

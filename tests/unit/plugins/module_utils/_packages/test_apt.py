@@ -531,6 +531,18 @@ def test_the_mirror_that_failed_is_named_when_something_is_missing(tmp_path: Pat
     assert updates(runner) == ["all"]
 
 
+def test_a_mirror_whose_signature_is_wrong_is_not_unreachable(tmp_path: Path) -> None:
+    said = (
+        "Err:1 http://a.example stable InRelease\n"
+        "  The following signatures couldn't be verified because the public key is not available: NO_PUBKEY 1234\n"
+        "Err:2 http://b.example stable InRelease\n  Could not connect to b.example:80 (1.2.3.4). - connect (111)\n"
+    )
+    machine, _runner = host(tmp_path, [{"rc": 100, "out": said, "err": "E: The repository is not signed.\n"}])
+    with pytest.raises(NpuError) as caught:
+        Apt(machine).refresh()
+    assert caught.value.message.endswith(" Unreachable: http://b.example. Signature not accepted: http://a.example.")
+
+
 def test_reading_lists_has_a_limit_and_names_the_mirror(tmp_path: Path) -> None:
     machine, runner = host(tmp_path, [{"rc": 124, "out": "Err:7 http://slow.example/debian bookworm InRelease\n"}])
     with pytest.raises(NpuError, match=r"did not end within 300 s\. Unreachable: http://slow\.example\."):

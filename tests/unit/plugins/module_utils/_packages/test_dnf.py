@@ -251,6 +251,69 @@ def test_a_repository_of_others_that_does_not_answer_holds_nothing_up(tmp_path: 
     assert all("--setopt=*.skip_if_unavailable=True" in call for call in runner.calls)
 
 
+# What dnf 4 and dnf 5 say of a repository without lists, to the reason.
+LOST = {
+    "Error: Failed to download metadata for repo 'x': repomd.xml GPG signature verification error: Bad GPG signature\n"
+    "Ignoring repositories: x\n": "signature not accepted",
+    'Failed to download metadata (baseurl: "https://a.example/yum/") for repository "x": repomd.xml GPG signature '
+    "verification error: Bad GPG signature\n": "signature not accepted",
+    'Failed to download metadata (baseurl: "https://a.example/") for repository "x"\n'
+    " Librepo error: repomd.xml GPG signature verification error: Signing key not found\n": "signature not accepted",
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Status code: 404 for https://a.example/repodata/repomd.xml (IP: 1.2.3.4)\n"
+    "Error: Failed to download metadata for repo 'x': Cannot download repomd.xml\n"
+    "Ignoring repositories: x\n": "not served there",
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Status code: 403 for https://a.example/repodata/repomd.xml (IP: 1.2.3.4)\n": "access refused",
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Curl error (60): SSL peer certificate or SSH remote key was not OK for https://a.example/\n": (
+        "certificate not accepted"
+    ),
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Downloading successful, but checksum doesn't match. Calculated: 1(sha256)  Expected: 2(sha256)\n": (
+        "lists damaged"
+    ),
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Curl error (7): Couldn't connect to server for http://a.example/gpg/repodata/repomd.xml\n": (
+        "as without an answer"
+    ),
+}
+
+
+@pytest.mark.parametrize("said", LOST)
+def test_why_a_repository_was_left_out_is_said(tmp_path: Path, said: str) -> None:
+    other = "Errors during downloading metadata for repository 'y':\n  - Curl error (28): Timeout was reached\n"
+    machine, _runner = host(tmp_path, [{**DKMS, "out": other + said + DKMS["out"]}])
+    manager = Dnf(machine)
+    manager.simulate(Transaction(install=["dkms"]))
+    assert manager.warnings == [
+        "Left out, as without an answer: the repository y.",
+        "Left out, %s: the repository x." % LOST[said],
+    ]
+
+
+def test_several_repositories_in_one_line_are_told_apart(tmp_path: Path) -> None:
+    said = (
+        "Error: Failed to download metadata for repo 'x': repomd.xml GPG signature verification error: Bad GPG "
+        "signature\nError: Failed to download metadata for repo 'y': Cannot download repomd.xml\n"
+        "Ignoring repositories: x, y\n"
+    )
+    machine, _runner = host(tmp_path, [ABSENT, {"out": said}, ABSENT])
+    with pytest.raises(NpuError, match=r" Unreachable: y\. Signature not accepted: x\.") as caught:
+        Dnf(machine).simulate(Transaction(install=["dkms"]))
+    assert "Unreachable: x" not in caught.value.message
+
+
+def test_a_repository_that_a_look_for_versions_leaves_out_is_told(tmp_path: Path) -> None:
+    """The plan reads no lists anew: without this, only the version would be missing."""
+    machine, runner = host(tmp_path, [{"out": "Ignoring repositories: rebellions-npu\n"}])
+    manager = Dnf(machine)
+    manager.lists.freeze()
+    assert manager.resolve("rebellions-driver", "3.4.0") is None
+    assert manager.left_out == ["Left out, as without an answer: the repository rebellions-npu."]
+    assert "-q" not in runner.calls[0]
+
+
 @pytest.mark.parametrize(
     "own, answers, read",
     [(False, [ABSENT, {}, DKMS], ["all"]), (True, [ABSENT, {}, ABSENT, {}, DKMS], ["own", "all"]), (True, [DKMS], [])],
