@@ -6,12 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import traceback
 import typing as t
 
 SAMPLE = os.environ.get("SAMPLE") == "1"
 SHOWN = 5
+
+
+def named(known: t.Collection[str], words: t.Sequence[str]) -> list[str]:
+    """The words of the command line, all of them names of parts; else the program ends and says which there are."""
+    wrong = [word for word in words if word not in known]
+    if wrong:
+        print("unknown: %s. Next: name some of: %s" % (", ".join(wrong), ", ".join(known)), file=sys.stderr)
+        raise SystemExit(2)
+    return list(words)
 
 
 class Proof:

@@ -20,7 +20,7 @@ from tests.lab import Lab
 from tests.proofs._driver_faults import faults, real_builds, removals
 from tests.proofs._driver_kills import Kills, changes
 from tests.proofs._driver_life import Act, families, holds, sources, users, ways_back
-from tests.proofs._proof import SAMPLE, Proof
+from tests.proofs._proof import SAMPLE, Proof, named
 from tests.tools.stage import stage
 
 # Debian 12 and Debian 13 in turn.
@@ -47,7 +47,7 @@ def main() -> int:
     if os.geteuid() != 0:
         print("proof-driver starts system containers and needs root. Next: sudo make proof-driver", file=sys.stderr)
         return 2
-    only = sys.argv[1:]
+    only = named([*LIFE, *(change.name for change in changes())], sys.argv[1:])
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
     kinds = dict(list(HOSTS.items())[: 2 if SAMPLE else None])

@@ -21,7 +21,7 @@ from tests.integration._driver import CHANGE
 from tests.integration._hosts import Fingerprint, Hosts, difference, fingerprint, started
 from tests.integration._play import FOLDER, STAGED, Data, Run, play, runfile
 from tests.lab import Lab
-from tests.proofs._proof import Part, Proof
+from tests.proofs._proof import Part, Proof, named
 from tests.tools.stage import stage
 
 HOST, KIND = "ft-a", "containerd17"
@@ -279,6 +279,7 @@ def prove(hosts: Hosts, name: str, change: Change, part: Part) -> None:
 
 
 def main() -> int:
+    chosen = named(CHANGES, sys.argv[1:])
     proof = Proof("foretell")
     if os.geteuid() != 0:
         print(
@@ -290,7 +291,7 @@ def main() -> int:
     hosts = Hosts(Lab(), {HOST: KIND}, kube=True)
     try:
         hosts.virgin(HOST)
-        for name in [one for one in CHANGES if one in sys.argv[1:]] or CHANGES:
+        for name in [one for one in CHANGES if one in chosen or not chosen]:
             with proof.part(name) as part:
                 prove(hosts, name, CHANGES[name], part)
     finally:

@@ -17,7 +17,7 @@ import typing as t
 from tests.integration._driver import FAULTY, NEW, OLD, STATE_DIR, alive, role_book, user_of
 from tests.integration._play import FOLDER, STAGED
 from tests.lab._vm import Vm
-from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.proofs._proof import SAMPLE, Part, Proof, named
 from tests.proofs._vm_node import node
 from tests.proofs._vm_secure_boot import secure_boot
 from tests.proofs._vm_vfio import vfio
@@ -228,7 +228,8 @@ def main() -> int:
     if os.geteuid() != 0:
         print("proof-vm starts virtual machines and needs root. Next: sudo make proof-vm", file=sys.stderr)
         return 2
-    only = sys.argv[1:] or (["power"] if SAMPLE else [*PLAIN, "secure_boot", "node", "vfio"])
+    parts = {**PLAIN, "secure_boot": secure_boot, "node": node, "vfio": vfio}
+    only = named(parts, sys.argv[1:]) or (["power"] if SAMPLE else list(parts))
     proof = Proof("vm")
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
@@ -239,7 +240,7 @@ def main() -> int:
             with proof.part(name) as part:
                 try:
                     vm.up()
-                    {**PLAIN, "secure_boot": secure_boot, "node": node, "vfio": vfio}[name](part, Server(vm))
+                    parts[name](part, Server(vm))
                 finally:
                     vm.down()
     finally:

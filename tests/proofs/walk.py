@@ -18,7 +18,7 @@ import sys
 from tests.integration._hosts import Hosts
 from tests.integration._play import FOLDER, STAGED
 from tests.lab import Lab
-from tests.proofs._proof import SAMPLE, Proof
+from tests.proofs._proof import SAMPLE, Proof, named
 from tests.proofs._walk import HOSTS, Walk, claims, containers, machines, nothing_left, prepare, versions
 from tests.proofs._walk_nfd import discovery
 from tests.proofs._walk_pull import pull
@@ -34,7 +34,7 @@ def main() -> int:
     stage(target=STAGED)
     parts = {"containers": containers, "versions": versions, "claims": claims, "nothing left": nothing_left}
     parts.update({"discovery": discovery, "machines": machines, "pull": pull})
-    chosen = sys.argv[1:] or (["containers", "nothing left"] if SAMPLE else list(parts))
+    chosen = named(parts, sys.argv[1:]) or (["containers", "nothing left"] if SAMPLE else list(parts))
     hosts = Hosts(Lab(), HOSTS, kube=True)
     try:
         hosts.virgin()

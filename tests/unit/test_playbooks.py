@@ -55,7 +55,11 @@ def test_every_failure_of_a_host_is_kept_for_the_last_play() -> None:
     tasks = tasks_of_hosts()
     # That one is of the controller, for all hosts, and is not made again.
     own = [one for one in tasks if any(key.startswith("rebellions.npu.") for key in one) and not one.get("run_once")]
-    assert len(own) >= 18 and [one["name"] for one in own if one.get("register") not in kept] == []
+    told = [one["name"] for one in own if one.get("failed_when") is False and one.get("ignore_unreachable") is True]
+    # The next message says it beside its cause.
+    assert told == ["Former | Roll back to the former configuration"]
+    left = [one["name"] for one in own if one.get("register") not in kept]
+    assert len(own) >= 18 and left == told
     plans = [one for one in tasks if "rebellions.npu.rbln_plan" in one]
     stops = [one for one in tasks if one.get("when") == "rbln_preflight_plan.failure is defined"]
     assert len(plans) == len(stops) == 2
@@ -108,6 +112,60 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 PLANNED = {"wanted": {"rbln_driver_ca_cert": "CA"}, "roles": ["driver", "container_toolkit"], "acts": {"driver": []}}
 
 
+def played(folder: Path, hosts: dict[str, Any], **more: str) -> str:
+    """What ansible-playbook says of the file site.yml in the folder, which fails; `more` is of its environment."""
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    names = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR")
+    settings = {name: os.environ[name] for name in names if name in os.environ}
+    settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="120", **more)
+    argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "site.yml"]
+    done = subprocess.run(argv, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_restart_that_sudo_fails_is_rolled_back_and_both_causes_are_said(tmp_path: Path) -> None:
+    """Where Ansible itself fails, ansible-core 2.16 does not ask failed_when, so that the rollback was left out.
+
+    Beside it a host that is lost while it is given a certificate: no command on it helps.
+    """
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\nexit 1\n")
+    sudo.chmod(0o755)
+    play, result = copy.deepcopy(SITE[2]), SITE[-1]
+    block = play["tasks"][1]["block"]
+    block[0]["ansible.builtin.include_role"]["tasks_from"] = "trust"
+    block[1]["ansible.builtin.include_role"]["tasks_from"] = "restart"
+    plays = [{**play, "hosts": "all"}, {**result, "hosts": "all"}]
+    plays[0]["tasks"] = [{**play["tasks"][1], "block": [block[0], block[1], block[-1]]}]
+    (tmp_path / "site.yml").write_text(yaml.safe_dump(plays, sort_keys=False))
+    runtimes = {"runtimes": [{"name": "docker", "restart_unit": "no-unit"}], "selected": ["docker"]}
+    observed = {"ansible_facts": {"rbln_runtimes": runtimes, "rbln_observed": {}}}
+    plan = {"roles": ["container_toolkit"], "acts": {"container_toolkit": ["runtime"]}, "observation": observed}
+    host = {
+        "ansible_connection": "local", "ansible_python_interpreter": sys.executable,
+        "ansible_become_exe": str(sudo), "ansible_become_password": "x", "__rbln_container_toolkit_unit": "no-unit",
+        "rbln_preflight_plan": {**plan, "wanted": {"rbln_container_toolkit_restart_timeout": 5}},
+    }  # fmt: skip
+    wrote = {**host, "__rbln_container_toolkit_config": {"files": ["/etc/docker/daemon.json"]}}
+    nothing = {**host, "__rbln_container_toolkit_config": {"files": []}}
+    (tmp_path / "ca.pem").write_text(CERTIFICATE)
+    lost = {
+        "ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9, "__rbln_driver_ca_directory": "/x",
+        "__rbln_driver_ca_built": "/x", "__rbln_driver_ca_command": "update-ca-trust",
+        "rbln_preflight_plan": {"roles": ["driver"], "wanted": {"rbln_driver_ca_cert": str(tmp_path / "ca.pem")}},
+    }  # fmt: skip
+    hosts = {"wrote": wrote, "nothing": nothing, "lost": lost}
+    out = played(tmp_path, hosts, ANSIBLE_BECOME_ALLOW_SAME_USER="true")
+    last = dict(re.findall(r"^fatal: \[([^\]]+)\]: (.*)$", out[out.index("5 Result") :], re.M))
+    assert sorted(last) == ["lost", "nothing", "wrote"], out
+    assert "Next: correct its address" in last["lost"] and "update-ca-trust" not in last["lost"], last
+    for said in (last["wrote"], last["nothing"]):
+        assert "no-unit did not start with the new configuration. " in said and said.count("Next: ") == 1, said
+    assert "This run wrote none of it" in last["nothing"], last
+    assert "What this run wrote could not be rolled back: " in last["wrote"], out
+
+
 def test_ansible_says_what_failed_on_a_host_and_which_is_lost_once_at_the_end(tmp_path: Path) -> None:
     """The plays of site.yml as they are, but for the roles: a module of Ansible fails, and then a batch is lost."""
     (tmp_path / "ca.pem").write_text(CERTIFICATE)
@@ -133,15 +191,7 @@ def test_ansible_says_what_failed_on_a_host_and_which_is_lost_once_at_the_end(tm
             "observation": {"ansible_facts": {"rbln_observed": {"containers": []}}},
         },
     }  # fmt: skip
-    tree = {"all": {"hosts": {"broken": local, "lost-1": away, "lost-2": away}}}
-    (tmp_path / "hosts.json").write_text(json.dumps(tree))
-    names = ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR")
-    settings = {name: os.environ[name] for name in names if name in os.environ}
-    settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="120")
-    argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "site.yml"]
-    done = subprocess.run(argv, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
-    out = done.stdout + done.stderr
-    assert done.returncode == 2, out
+    out = played(tmp_path, {"broken": local, "lost-1": away, "lost-2": away})
     red = dict(re.findall(r"^fatal: \[([^\]]+)\]: (.*)$", out, re.M))
     assert out.count("fatal: [") == len(red) == 3, out
     assert "broken does not trust" in red["broken"] and "No such file" in red["broken"], red["broken"]

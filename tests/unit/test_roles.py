@@ -205,7 +205,9 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
 
 
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
-    member, clusters, work, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")
+    member, clusters, work, end, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")
+    _remove, again = load(ROOT / "roles" / "rbln_operands" / "tasks" / end["ansible.builtin.include_tasks"])
+    assert (again["ignore_errors"], again["register"]) == (True, work["register"])
     assert work["ignore_errors"] is True and judge["rebellions.npu.rbln_operands"]["act"] == "judge"
     # The judge reads these names itself: nothing that holds the records of all hosts is templated for each of them.
     assert [task["register"] for task in (member, clusters, work)] == [
@@ -239,18 +241,25 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
     environment.filters["union"] = lambda one, two: [*one, *(item for item in two if item not in one)]
     written = load(role / "vars" / "main.yml")["__rbln_container_toolkit_written"]
     assert environment.from_string(written).render(given).strip() == files
-    undo, forget, start, tell = load(role / "tasks" / "former.yml")
+    back, tell = load(role / "tasks" / "former.yml")
+    undo, forget, start = back["block"]
     # moby 33931: after three failed starts in a minute systemd would refuse the right configuration too.
     assert forget["ansible.builtin.command"]["argv"] == ["systemctl", "reset-failed", start[UNIT]["name"]]
     module = undo["rebellions.npu.rbln_runtime_config"]
     # What earlier runs wrote stays.
     assert (module["state"], module["files"]) == ("rolled_back", "{{ __rbln_container_toolkit_written }}")
-    assert undo["when"] == forget["when"] == start["when"] == "__rbln_container_toolkit_written | length > 0"
+    assert back["when"] == "__rbln_container_toolkit_written | length > 0"
+    assert forget["when"] == start["when"] == "__rbln_container_toolkit_rolled_back.msg is not defined"
     # Hidden, a failure would be all that anybody sees of it.
     assert start["no_log"] is True and start["failed_when"] is False
-    for answer, end in (
-        ({}, "and the unit was started again"),
-        ({"msg": "x"}, "but the unit does not start with that"),
+    for undone, answer, end in (
+        ({}, {}, "is rolled back, and the unit was started again"),
+        ({}, {"msg": "x"}, "is rolled back, but the unit does not start with that"),
+        (
+            {"msg": "/etc/x cannot be written: no space. Next: Make room."},
+            {},
+            "could not be rolled back: /etc/x cannot be written: no space. Next: read `journalctl",
+        ),
     ):
         said = environment.from_string(tell["vars"]["__rbln_container_toolkit_said"]).render(
             __rbln_container_toolkit_unit="docker",
@@ -258,9 +267,10 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
             __rbln_container_toolkit_seen={"back": False, "why": "the unit is failed"},
             __rbln_container_toolkit_wanted={"rbln_container_toolkit_restart_timeout": 60},
             __rbln_container_toolkit_written=config or [],
+            __rbln_container_toolkit_rolled_back=undone,
             **{start.get("register", "none"): answer},
         )
-        assert ("is rolled back, " + end if config else "nothing is rolled back. Next: read") in " ".join(said.split())
+        assert (end if config else "nothing is rolled back. Next: read") in " ".join(said.split())
         assert "within 60 s with the new configuration: the unit is failed. " in " ".join(said.split())
     loop = load(role / "tasks" / "runtime.yml")[-1]["loop"]
     if units is not None:

@@ -179,7 +179,7 @@ def _unblocked(context: Context, kinds: t.Sequence[str], good: str, effect: str 
     bad = [block for block in blocks if block["kind"] in kinds]
     denied = context.probe("modprobe_d")
     if not bad and denied.get("state", VALUE) != VALUE:
-        return Verdict(None, "modprobe.d: %s" % denied.get("detail"), {}, "Run as root.")
+        return Verdict(None, str(denied.get("detail")), {}, "Run as root.")
     told = ["%s says %s" % (place_of(block), block["text"]) for block in bad]
     disabled = any(block["kind"] == DISABLED for block in bad)
     step = "Remove that, and reboot." if disabled else "Remove that, and update the initramfs."

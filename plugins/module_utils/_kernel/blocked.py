@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
+from dataclasses import replace
 
 from .._base.regex import regex
 from .._host.host import ABSENT, VALUE, Host, Limit, Probe
@@ -23,6 +24,7 @@ DIRECTORIES = (
 COMMAND_LINE = "/proc/cmdline"
 # The kernel parameter nomodule turns it on too. Once it is on, only a boot turns it off.
 SWITCH = "/proc/sys/kernel/modules_disabled"
+PLACES = {COMMAND_LINE: "the kernel command line", SWITCH: "sysctl kernel.modules_disabled"}
 # modprobe runs the command of an install line in place of loading. These do nothing; any other may load the module.
 IDLE = ("true", "false", ":", "exit", "nologin", "echo", "printf", "logger", "sleep")
 _REDIRECTION = regex(r"[0-9&]?>{1,2}\s*(?:&[0-9]|\S+)")
@@ -51,20 +53,20 @@ def read_blocks(host: Host, module: str) -> tuple[list[Block], Probe]:
     taken: set[str] = set()
     for directory in DIRECTORIES:
         names = host.listdir(directory)
-        failed = failed or _failed(names)
+        failed = failed or _failed(directory, names)
         for name in sorted(names.get([])):
             if not name.endswith(".conf") or name in taken:
                 continue
             taken.add(name)
             path = posixpath.join(directory, name)
             text = host.read_text(path)
-            failed = failed or _failed(text)
+            failed = failed or _failed(path, text)
             found.extend(_of_file(path, text.get(""), _plain(module)))
     words = host.read_text(COMMAND_LINE)
-    failed = failed or _failed(words)
+    failed = failed or _failed(PLACES[COMMAND_LINE], words)
     found.extend(_of_command_line(words.get(""), _plain(module)))
     switch = host.read_text(SWITCH, Limit.ATTRIBUTE)
-    failed = failed or _failed(switch)
+    failed = failed or _failed(PLACES[SWITCH], switch)
     if switch.get("").strip() == "1":
         told = "1, so no module can be loaded or unloaded until the next boot"
         found.append(Block(kind=DISABLED, path=SWITCH, line=1, text=told))
@@ -73,12 +75,12 @@ def read_blocks(host: Host, module: str) -> tuple[list[Block], Probe]:
 
 def place_of(block: Block) -> str:
     """Where a line stands, for a message."""
-    named = {COMMAND_LINE: "the kernel command line", SWITCH: "sysctl kernel.modules_disabled"}
-    return named.get(block["path"]) or "%(path)s line %(line)d" % block
+    return PLACES.get(block["path"]) or "%(path)s line %(line)d" % block
 
 
-def _failed(probe: Probe) -> Probe | None:
-    return None if probe.state in (VALUE, ABSENT) else probe
+def _failed(place: str, probe: Probe) -> Probe | None:
+    """A look that failed, with its place."""
+    return None if probe.state in (VALUE, ABSENT) else replace(probe, detail="%s: %s" % (place, probe.detail))
 
 
 def _plain(name: str) -> str:

@@ -218,10 +218,13 @@ class Rollback:
                 ended = state.get("terminated") or (status.get("lastState") or {}).get("terminated") or {}
                 # It is counted when it starts again, which may take longer than this.
                 if int(status.get("restartCount") or 0) > began or (state and "running" not in state):
-                    said = line(ended.get("message") or "", 200)
+                    waits = state.get("waiting") or {}
+                    said = line(ended.get("message") or waits.get("message") or waits.get("reason") or "", 200)
+                    code = ended.get("exitCode")
+                    end_of = "ended" if code is None else "ended with code %s" % code
                     return (
-                        "%s on node %s: container %s ended with code %s after it was ready%s. Next: Read its log with "
-                        "--previous." % (name, node, container, ended.get("exitCode"), said and ": " + said)
+                        "%s on node %s: container %s %s after it was ready%s. Next: Read its log with --previous."
+                        % (name, node, container, end_of, said and ": " + said)
                     )
             if self._clock() >= end:
                 return ""

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
+from ansible_collections.rebellions.npu.plugins.module_utils._host.host import DENIED, Host, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._kernel.blocked import place_of, read_blocks
 
 
@@ -118,3 +119,30 @@ def test_a_file_that_cannot_be_read_is_not_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "etc/modprobe.d/a.conf").mkdir()
     blocks, probe = read_blocks(Host(root=str(tmp_path)), "rebellions")
     assert (blocks, probe.ok) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/proc/sys/kernel/modules_disabled", "sysctl kernel.modules_disabled"),
+        ("/proc/cmdline", "the kernel command line"),
+        ("/etc/modprobe.d/a.conf", "/etc/modprobe.d/a.conf"),
+        ("/etc/modprobe.d", "/etc/modprobe.d"),
+    ],
+)
+def test_a_look_that_was_denied_names_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, place: str
+) -> None:
+    for name in ("etc/modprobe.d/a.conf", "proc/cmdline", "proc/sys/kernel/modules_disabled"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("")
+    for method in ("read_text", "listdir"):
+        real = getattr(Host, method)
+
+        def look(self: Host, at: str, *more: object, real: Any = real) -> Probe:
+            return Probe(DENIED, None, "Permission denied") if at == path else real(self, at, *more)
+
+        monkeypatch.setattr(Host, method, look)
+    _blocks, probe = read_blocks(Host(root=str(tmp_path)), "rebellions")
+    assert (probe.state, probe.detail) == (DENIED, place + ": Permission denied")

@@ -40,6 +40,8 @@ LATE: list[Data] = [
     {**RESTARTED, "restartCount": 0, "state": ENDED, "lastState": {}},
     {**RESTARTED, "restartCount": 0, "state": {"waiting": {"reason": "CrashLoopBackOff"}}},
 ]
+# The kubelet has not told yet how it ended, or never does.
+SILENT: Data = {**RESTARTED, "restartCount": 0, "lastState": {}, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
 
 
 class Kube(Store):
@@ -283,6 +285,13 @@ def test_a_container_with_a_probe_is_not_watched() -> None:
     kube.crash, start = {"late": 9.0}, kube.now
     assert run(kube, **exporter("late")) == [] and kube.now - start < 9
     assert kube.images("rbln-metrics-exporter") == {"late"}
+
+
+def test_a_container_whose_end_is_not_told_has_no_code() -> None:
+    kube = installed()
+    kube.crash, kube.crashed = {"late": 9}, SILENT
+    (text,) = run(kube, **plugin("late"))
+    assert "container main ended after it was ready: CrashLoopBackOff. " in text and text.count("Next: ") == 1
 
 
 @pytest.mark.parametrize("status", LATE)
