@@ -41,7 +41,7 @@ from .base import (
     with_dirs,
 )
 from .distros import of_now
-from .live import http_get
+from .live import http_get, is_stopped
 
 BINARIES = ("/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/usr/local/sbin/dockerd")
 CLIENTS = ("/usr/bin/docker", "/usr/local/bin/docker", "/snap/bin/docker")
@@ -180,8 +180,8 @@ class DockerRuntime:
         sockets = _hosts(flag_values(argv, "-H", "--host")) or _hosts(self.data.get("hosts")) or SOCKETS
         socket = next((path for path in sockets if self._is_own(path)), "")
         found.socket, found.socket_exists = socket or sockets[0], bool(socket)
-        # systemd holds the socket of a stopped docker too, and a question would start it (docker/cli 3780).
-        stopped = daemon.process is None and found.unit_state in ("inactive", "failed")
+        seen = {"name": found.name, "process_started": daemon.process, "unit_state": found.unit_state}
+        stopped = is_stopped(seen)
         info = self._info(socket) if (socket or daemon.process is not None) and not stopped else {}
         version = info.get("ServerVersion")
         found.version = version if isinstance(version, str) and version else None
