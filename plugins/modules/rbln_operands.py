@@ -156,6 +156,12 @@ features:
   returned: when O(act=run), and feature discovery has ended on a node
   type: list
   elements: str
+brought:
+  description: The hosts whose driver the run has brought in a container. Only a new look at them tells its version,
+    which is a label of their nodes.
+  returned: when O(act=run), and there are some
+  type: list
+  elements: str
 differences:
   description: What would change, each with C(object), C(action), C(fields) of C(path), C(before) and C(after), and the
     C(error) of a dry run that was refused.
@@ -170,6 +176,10 @@ result:
   description: For this host the cluster, the acting host, C(ok), and, when it has not failed, objects, node, DaemonSets
     and allocatable NPUs. The message of a failure has the error.
   returned: when O(act=judge)
+  type: dict
+again:
+  description: The hosts in RV(features) and RV(brought) of the work, which is then done once more.
+  returned: when O(act=judge), and there are some
   type: dict
 wanted:
   description: Whether a smoke workload runs for this host.

@@ -205,9 +205,13 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
 
 
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
-    member, clusters, work, end, judge = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")
-    _remove, again = load(ROOT / "roles" / "rbln_operands" / "tasks" / end["ansible.builtin.include_tasks"])
+    member, clusters, work, judge, more = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")
+    _remove, _look, end = load(ROOT / "roles" / "rbln_operands" / "tasks" / more["ansible.builtin.include_tasks"])
+    again, judge_again = end["block"]
+    assert judge_again["register"] == judge["register"] and more["when"] == judge["register"] + ".again is defined"
     assert (again["ignore_errors"], again["register"]) == (True, work["register"])
+    # Hosts of another cluster are judged by the round of the first choice.
+    assert again["rebellions.npu.rbln_operands"]["round"] == work["rebellions.npu.rbln_operands"]["round"]
     assert work["ignore_errors"] is True and judge["rebellions.npu.rbln_operands"]["act"] == "judge"
     # The judge reads these names itself: nothing that holds the records of all hosts is templated for each of them.
     assert [task["register"] for task in (member, clusters, work)] == [

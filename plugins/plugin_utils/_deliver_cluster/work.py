@@ -63,6 +63,7 @@ class _Done:
     failed: bool = False
     waited: Waited | None = None
     features: list[str] = field(default_factory=list)
+    brought: list[str] = field(default_factory=list)
 
     def fail(self, reason: str) -> None:
         self.failed = True
@@ -75,8 +76,7 @@ class _Done:
         if self.waited:
             # Only the status needs the names of all nodes.
             told["waited"] = {name: value for name, value in self.waited.items() if name not in ("nodes", "judged")}
-        if self.features:
-            told["features"] = self.features
+        told.update({name: hosts for name in ("features", "brought") if (hosts := getattr(self, name))})
         if self.failed:
             told["failed"] = True
         if self.texts:
@@ -366,6 +366,8 @@ class ClusterWork:
             waited["problems"].insert(0, problem)
             waited["components"][problem["component"]]["text"] = problem["text"]
         self._waited(done, waited)
+        if waited["ok"]:
+            done.brought = [member["host"] for member in self._members if member["awaits_driver"]]
         try:
             # Like the inventory these only note a run: what they hold is known at its end, so they are no change.
             rollback.remember(objects, waited)

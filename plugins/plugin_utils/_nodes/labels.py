@@ -182,6 +182,12 @@ def lacks_proof(inputs: Inputs, seen: Seen) -> bool:
     return not seen.proven(driver_only="container_toolkit" in pods and not seen.has_toolkit)
 
 
+def awaits_driver(inputs: Inputs, seen: Seen) -> bool:
+    """Whether a container is to bring the driver of a host, and none is loaded yet."""
+    comes = "driver" in {row.key for row in wanted(inputs)} and not seen.has_driver
+    return comes and bool(expected_npus(inputs, seen)) and not (seen.facts.get("driver") or {}).get("version_loaded")
+
+
 def expected_npus(inputs: Inputs, seen: Seen) -> int | None:
     """How many NPUs the node must offer to containers; None when that is not known, or virtual machines use them.
 

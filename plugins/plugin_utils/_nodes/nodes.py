@@ -12,7 +12,16 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT
-from .labels import DISCOVERY_GATE, Seen, expected_npus, lacks_proof, node_labels, owned_labels, settle_labels
+from .labels import (
+    DISCOVERY_GATE,
+    Seen,
+    awaits_driver,
+    expected_npus,
+    lacks_proof,
+    node_labels,
+    owned_labels,
+    settle_labels,
+)
 from .match import find_nodes
 from .records import FoundNode, Member, Named, NodeRecord
 from .verdict import has_npu
@@ -61,6 +70,7 @@ def member_record(
         "driver_managed": driver_source not in ("", "preinstalled", "container"),
         "expected": expected_npus(inputs, seen),
         "lacks_proof": labels is not None and lacks_proof(inputs, seen),
+        "awaits_driver": labels is not None and awaits_driver(inputs, seen),
     }
 
 

@@ -24,7 +24,8 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
     `outcome` holds cluster, actor, error (why nothing was done), the round in which it was chosen who acts, and
     applied: what the actor registered of its work (round, objects, nodes or path, waited, failed, msg), which may be
     missing or skipped. A host fails by problems of its own node and by those without a node, never by problems of
-    another host's node; and when there is no record of it.
+    another host's node; and when there is no record of it. The key `again` is there where the work is to be done once
+    more.
     """
     cluster = outcome.get("cluster") or ""
     applied = outcome.get("applied")
@@ -55,12 +56,21 @@ def judge_host(host: str, outcome: Data) -> dict[str, t.Any]:
         or (work.get("failed") and (work.get("msg") or "The work on the cluster failed without a message."))
         or ""
     )
+    # In check mode the work goes on to its end, and is judged.
+    if work.get("features") and not work.get("objects") and not error:
+        return {"changed": False, "result": result, "msg": "%s: the work goes on." % host, "again": _again(work)}
     left_out = "" if error else _left_out(host, outcome, work)
     errors = [left_out] if left_out else _errors(host, record, nodes, waited, str(error))
     if errors:
         result.update(ok=False, error=_joined(errors))
         return {"changed": False, "failed": True, "result": result, "msg": "%s: %s" % (host, result["error"])}
-    return {"changed": False, "result": result, "msg": _good_news(host, result, work)}
+    more = {"again": _again(work)} if work.get("features") or work.get("brought") else {}
+    return {"changed": False, "result": result, "msg": _good_news(host, result, work), **more}
+
+
+def _again(work: Data) -> dict[str, t.Any]:
+    """The hosts for which the work is done once more, after they have done, or shown, something."""
+    return {name: list(work.get(name) or []) for name in ("features", "brought")}
 
 
 def _joined(errors: t.Sequence[str]) -> str:

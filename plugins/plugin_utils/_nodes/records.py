@@ -19,7 +19,8 @@ class Named(t.TypedDict):
 class Member(Named):
     """What the acting host must know of a host. Ids and the kubelet's name are the host's own word.
 
-    `labels` and `expected` (NPUs) are None when the host's NPUs are not known.
+    `labels` and `expected` (NPUs) are None when the host's NPUs are not known. `awaits_driver`: the first pod of its
+    driver is still to come, and nothing is known of that driver.
     """
 
     machine_id: str | None
@@ -29,6 +30,7 @@ class Member(Named):
     driver_managed: bool
     expected: int | None
     lacks_proof: bool
+    awaits_driver: bool
 
 
 class FoundNode(t.TypedDict):

@@ -38,6 +38,7 @@ def member(name: str, labels: Any = None, expected: int | None = 1) -> Data:
         "expected": expected,
         "driver_managed": False,
         "lacks_proof": False,
+        "awaits_driver": False,
     }
 
 
@@ -158,6 +159,25 @@ def test_what_is_waited_for_is_in_the_result(monkeypatch: pytest.MonkeyPatch) ->
     for dry_run in (True, False):
         assert work(store, member("n1"), dry_run=dry_run, wait=True).present()["changed"] is False
     assert "validator: no." in store.items[key]["data"]["status.json"]
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_host_whose_driver_has_come_is_looked_at_again(monkeypatch: pytest.MonkeyPatch, good: bool) -> None:
+    class Waiter:
+        def __init__(self, *_arguments: Any, tell: Any) -> None:
+            pass
+
+        def run(self) -> Data:
+            waited = {"components": {}, "warnings": [], "seconds": 1, "problems": [], "nodes": [], "judged": []}
+            return {**waited, "ok": good}
+
+    monkeypatch.setattr(cluster_work, "Waiter", Waiter)
+    store, members = Owner(node("n1"), node("n2")), [{**member("n1"), "awaits_driver": True}, member("n2")]
+    result = work(store, *members, wait=True).present()
+    assert result.get("brought", []) == (["n1"] if good else [])
+    judged = judge_host("n2", {"cluster": "k", "actor": "n2", "applied": result})
+    assert judged.get("again") == ({"features": [], "brought": ["n1"]} if good else None)
+    assert "brought" not in work(store, member("n1"), member("n2"), wait=True).present()
 
 
 EDITED = {

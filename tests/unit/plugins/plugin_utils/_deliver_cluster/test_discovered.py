@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster import discovered
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.work import ClusterWork
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.labels import NFD_NOTE, owned_labels
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import OURS
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils._deliver_cluster.test_acts import (
     Owner,
@@ -135,6 +136,21 @@ def test_what_feature_discovery_has_left_goes_at_its_source_and_the_run_ends_wit
     third = work(store, member("n1", WITHOUT)).present()
     assert (third["changed"], store.writes, store.labels("n1")) == (False, [], WITHOUT)
     assert owned_labels(store.items["Node", "", "n1"]) == set(WITHOUT)
+
+
+def test_the_hosts_are_judged_when_the_work_is_at_its_end() -> None:
+    """A host that fails on the way would leave the others without their end."""
+    store = discovered_node()
+    first = work(store, {**member("n1", WITHOUT), "lacks_proof": True}).present()
+    outcome = {"cluster": "k", "actor": "n1", "round": "r", "applied": {**first, "round": "r"}}
+    assert first["nodes"]["n1"]["error"]
+    found = judge_host("n1", outcome)
+    assert (found["again"], "failed" in found) == ({"features": ["n1"], "brought": []}, False)
+    second = work(store, {**member("n1", WITHOUT), "lacks_proof": True}, features={"n1": ""}).present()
+    assert judge_host("n1", {**outcome, "applied": {**second, "round": "r"}})["failed"]
+    told = work(discovered_node(), member("n1", WITHOUT), dry_run=True).present()
+    foretold = judge_host("n1", {**outcome, "applied": {**told, "round": "r"}})
+    assert foretold["again"]["features"] == ["n1"] and "the cluster is as wanted" in foretold["msg"]
 
 
 def test_a_run_that_ends_between_is_taken_up_by_the_next_one() -> None:

@@ -134,6 +134,7 @@ def member(name: str, **more: Any) -> Data:
         "labels": {"a": "b"},
         "expected": 1,
         "lacks_proof": False,
+        "awaits_driver": False,
     }
     return {**found, "driver_managed": False, **more}
 

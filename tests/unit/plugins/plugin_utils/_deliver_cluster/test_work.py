@@ -128,7 +128,14 @@ def test_a_host_whose_driver_comes_as_a_container_is_to_offer_its_npus_before_it
         "counts": {"devices": 1, "usable": 0},
         "driver": {"installed_via": "none"},
     }
-    assert member_record("a", inputs(driver=driver), bare)["expected"] == 1
+    first = member_record("a", inputs(driver=driver), bare)
+    assert first["expected"] == 1 and first["awaits_driver"] is True
+    # Its version is known after that only, and is a label.
+    come = {**bare, "driver": {"installed_via": "container", "version_loaded": "3.4.1"}}
+    after = member_record("a", inputs(driver=driver), {**come, "npus": [{"state": "bound"}]})
+    assert after["awaits_driver"] is False and "rebellions.ai/driver-version.full" in set(after["labels"] or ())
+    assert "rebellions.ai/driver-version.full" not in first["labels"]
+    assert member_record("a", inputs(), bare)["awaits_driver"] is False
     assert member_record("a", inputs(workload="vm-passthrough"), bare)["expected"] is None
 
 

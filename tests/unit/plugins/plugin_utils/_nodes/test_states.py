@@ -43,6 +43,7 @@ def member(host: str) -> Any:
         "driver_managed": False,
         "expected": 2,
         "lacks_proof": False,
+        "awaits_driver": False,
     }
 
 
