@@ -7,7 +7,7 @@ to fail.
 
     python -m tests.bench --counts        counts alone, as in `make test`: other work beside them does no harm
     python -m tests.bench                 one round on 10 hosts, the naive role on three
-    python -m tests.bench --rounds 5      10 and 100 hosts, contenders interleaved, medians with least and most; --growth
+    python -m tests.bench --rounds 5      10 and 100 hosts, contenders interleaved, median, least and most; --growth
     python -m tests.bench --growth        unchanged runs of 50, 200 and 500 hosts: CPU a host, memory of all processes
     python -m tests.bench --settings      unchanged runs under other settings of Ansible than those of the sample
 
