@@ -169,7 +169,9 @@ def containers(part: Part, walk: Walk) -> None:
         told = [word for word in seen if word.startswith("rbln_npu_health{")]
         assert len(told) == 2 and all('pod="walk-metrics"' in word for word in told), seen
         assert "rbln_npu_health" in walk.lab.exec(BARE, ["python3", "-c", get]).stdout
-    with part.case("the node is labelled with the version that its pod has brought, and the second run changes nothing"):
+    with part.case(
+        "the node is labelled with the version that its pod has brought, and the second run changes nothing"
+    ):
         assert walk.hosts.labels(BARE)["rebellions.ai/driver-version.full"] == OLD, walk.hosts.labels(BARE)
         walk.site(env=OLDEST).unchanged([OWN, BARE])
 
