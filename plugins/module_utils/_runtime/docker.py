@@ -230,7 +230,7 @@ class DockerRuntime:
             # The client would ask the same, and costs as much as the rest of the look.
             asked = http_get(host.real(where.value), "/info", options.timeout).map(json.loads)
             if isinstance(asked.value, dict) or asked.state == TIMEOUT:
-                return asked.get({})
+                return dict(asked.get({}))
         environment = {"DOCKER_HOST": "unix://" + socket, "DOCKER_TLS_VERIFY": "", "DOCKER_TLS": ""} if socket else None
         words = [client, "info", "--format", "{{json .}}"]
         done = host.run(words, options.timeout, environment)

@@ -85,4 +85,5 @@ def named_member(said: Named, facts: t.Mapping[str, t.Any]) -> Member:
         "driver_managed": False,
         "expected": None,
         "lacks_proof": False,
+        "awaits_driver": False,
     }

@@ -363,5 +363,5 @@ def _other(node: str) -> NodeRecord:
     """The record of a node whose host is not of this run: how many NPUs it has is not known."""
     return {
         "node": node, "error": "", "proof": "", "changed": False, "before": {}, "after": {}, "notes": [],
-        "expected": None,
+        "expected": None, "discovery": False,
     }  # fmt: skip
