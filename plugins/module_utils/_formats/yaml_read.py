@@ -13,13 +13,11 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .._base.regex import regex
-
 _BOOLEANS = {"yes": True, "no": False, "true": True, "false": False, "on": True, "off": False}
-_INTEGER = regex(r"^[-+]?(0b[0-1_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
-_SEXAGESIMAL = regex(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+$")
-_SEXAGESIMAL_FLOAT = regex(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*$")
-_FLOAT = regex(
+_INTEGER = re.compile(r"^[-+]?(0b[0-1_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
+_SEXAGESIMAL = re.compile(r"^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+$")
+_SEXAGESIMAL_FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\.[0-9_]*$")
+_FLOAT = re.compile(
     r"^[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"
 )
 _ESCAPES = {
@@ -29,16 +27,18 @@ _ESCAPES = {
 }  # fmt: skip
 _RESERVED = "@`%,]}&*!|>"
 # Matched at a place in a line, never on the rest of a line: a copy for each place takes quadratic time on a long line.
-_BLANKS = regex(r"[ \t]*")
-_MARK = regex(r"(---|\.\.\.)(\s|$)")
-_DASH = regex(r"-(\s|$)")
-_COMPLEX_KEY = regex(r"\?(\s|$)")
-_COLON = regex(r"\s*:(\s|$)")
-_COMMENT = regex(r"\s+#")
-_PLAIN = regex(r"(?!#)(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+")
-_PLAIN_IN_FLOW = regex(r"(?!#)(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+")
-_LOW_SURROGATE = regex(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-_BLOCK_HEAD = regex(r"([|>])([-+]?)([1-9]?)([-+]?)[ ]*(?:(?<= )#.*)?$")
+_BLANKS = re.compile(r"[ \t]*")
+_MARK = re.compile(r"(---|\.\.\.)(\s|$)")
+_DASH = re.compile(r"-(\s|$)")
+_COMPLEX_KEY = re.compile(r"\?(\s|$)")
+_COLON = re.compile(r"\s*:(\s|$)")
+_COMMENT = re.compile(r"\s+#")
+_PLAIN = re.compile(r"(?!#)(?:[^\s#:]|:(?=\S)|(?<=\S)#| +(?![\s#]|:(?:\s|$)|$))+")
+_PLAIN_IN_FLOW = re.compile(
+    r"(?!#)(?:[^\s#:,\[\]{}]|:(?![\s,\[\]{}]|$)|(?<=\S)#| +(?![\s#,\[\]{}]|:(?:[\s,\[\]{}]|$)|$))+"
+)
+_LOW_SURROGATE = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_BLOCK_HEAD = re.compile(r"([|>])([-+]?)([1-9]?)([-+]?)[ ]*(?:(?<= )#.*)?$")
 _HEX_ESCAPES = {"x": 2, "u": 4, "U": 8}
 _DEPTH_LIMIT = 64
 # Python takes quadratic time for the digits of a number.
