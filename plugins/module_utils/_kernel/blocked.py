@@ -8,8 +8,8 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
-from dataclasses import replace
 
+from .._base.records import replace
 from .._base.regex import regex
 from .._host.host import ABSENT, VALUE, Host, Limit, Probe
 
