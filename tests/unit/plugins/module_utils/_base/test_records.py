@@ -94,7 +94,7 @@ ACTS = {
     "as data": lambda m, c: m.asdict(
         c["More"]([c["Part"]("a"), ({"k": c["Part"]("b")},), Pair(1, [c["Part"]("c")])], {"x": (1, 2)}, "n")
     ),
-    "not shared": lambda m, c: (lambda whole: m.asdict(whole)["parts"] is whole.parts)(c["Whole"]([1])),
+    "not shared": lambda m, c: [m.asdict(whole)["parts"] is whole.parts for whole in [c["Whole"]([1])]],
     "order": lambda m, c: list(vars(c["More"](extra=1, note="", parts=[]))),
     "shared default": lambda m, c: m.dataclass(type("Bad", (), {"__annotations__": {"x": "list"}, "x": []})),
     "kept text": lambda m, c: (c["Part"].__doc__, c["Part"].__name__),
