@@ -65,7 +65,7 @@ SAMPLE = read((ROOT / "inventories" / "example" / "ansible.cfg").read_text(encod
 
 
 def test_the_starter_layout_has_the_settings_of_the_sample() -> None:
-    """But for the places: where the inventory and the collections are."""
+    """But for the places of inventory and collections, and the fact cache, which no run needs."""
     page = (ROOT / "docs" / "project.md").read_text(encoding="utf-8")
     blocks = re.findall(r"`ansible\.cfg`\n\n```ini\n(.*?)```", page, re.S)
     assert len(blocks) == 1
@@ -73,6 +73,8 @@ def test_the_starter_layout_has_the_settings_of_the_sample() -> None:
     assert shown["defaults"].pop("inventory") == "inventory" and shown["defaults"].pop("collections_path")
     wanted = {section: dict(options) for section, options in SAMPLE.items()}
     assert wanted["defaults"].pop("inventory") == "hosts.yml"
+    cache = [name for name in wanted["defaults"] if name.startswith("fact_caching")]
+    assert [wanted["defaults"].pop(name) for name in cache][0] == "jsonfile"
     assert shown == wanted and len(wanted["defaults"]) > 4
 
 
