@@ -96,8 +96,11 @@ NOT_THERE = re.compile(r"Status code: 404")
 MISSING = re.compile(
     r"Unable to find a match|No match for argument|No package \S+ available|nothing provides|" + NOT_THERE.pattern
 )
+# The last is the progress of dnf 5, which knows a repository by its name there; that of a mirror alone is no loss.
 UNREACHED = re.compile(
-    r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$", re.MULTILINE
+    r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$"
+    r"|^ (?!\[)(\S.{0,99}?) {1,99}[0-9?]{1,3}% \|.*(?=(?:\n>>> .*)*\n>>> (?!Curl error|Status code).*(?:\n(?!>>> )|\Z))",
+    re.MULTILINE,
 )
 ACTS = {
     "Installing": INSTALL,

@@ -35,18 +35,18 @@ _CAUSES = (
     (r"Status code: 40[137]|\b40[137] +[A-Z]", "Access refused"),
     (r"Status code: 404|\b404 +Not Found|No URLs in mirrorlist", "Not served there"),
 )
-_INDENTED = r"[^\n]*(?:\n[ \t][^\n]*)*"
+_REASON = r"[^\n]*(?:\n(?:>>> |[ \t](?![^\n]*% \|))[^\n]*)*"
 
 
 def lost_sources(pattern: re.Pattern[str], text: str) -> dict[str, str]:
     """{source without lists: why, empty when it does not answer}, by an output.
 
     `pattern` finds the sources (one, or several with commas between them); the reason is in the rest of the line and
-    the indented lines below it.
+    the lines below it that belong to it.
     """
     found: dict[str, str] = {}
     for match in pattern.finditer(text):
-        rest = re.match(_INDENTED, text[match.end() :])
+        rest = re.match(_REASON, text[match.end() :])
         why = next((words for cause, words in _CAUSES if rest and re.search(cause, rest.group(), re.IGNORECASE)), "")
         for name in re.split(r",\s*", next(filter(None, match.groups()))):
             found[name] = found.get(name) or why

@@ -15,11 +15,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._packages.changes i
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf import Dnf
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.dnf_output import (
     MISSING,
+    UNREACHED,
     failed_scripts,
     parse_interrupted,
     parse_locks,
     parse_transaction,
 )
+from ansible_collections.rebellions.npu.plugins.module_utils._packages.words import lost_sources
 from ansible_collections.rebellions.npu.tests.unit.fixtures.facts.tree import case
 from ansible_collections.rebellions.npu.tests.unit.fixtures.packages.replay import DNFS, host, recorded, short
 
@@ -290,6 +292,36 @@ def test_why_a_repository_was_left_out_is_said(tmp_path: Path, said: str) -> Non
         "Left out, as without an answer: the repository y.",
         "Left out, %s: the repository x." % LOST[said],
     ]
+
+
+# What dnf 5.4 writes where standard error is no terminal, with two repositories that are left out.
+FIVE = """Updating and loading repositories:
+ unsigned                               100% |   7.8 KiB/s |   1.5 KiB |  00m00s
+>>> repomd.xml GPG signature verification error: gpgme_op_verify() error: No data
+ The other one                          ???% |   0.0   B/s |  -1.0   B |  ?
+>>> Curl error (7): Could not connect to server for http://127.0.0.1:9/repodata/repomd.xml [Failed to connect]
+>>> Curl error (7): Could not connect to server for http://127.0.0.1:9/repodata/repomd.xml [Failed to connect]
+>>> Usable URL not found
+ by a second mirror                     100% |   8.2 KiB/s |   1.6 KiB |  00m00s
+>>> Status code: 404 for https://mirror.example/repodata/repomd.xml (IP: 1.2.3.4) - https://mirror.example/
+ lab                                    100% |   8.2 KiB/s |   1.6 KiB |  00m00s
+Repositories loaded.
+[1/1] kmd-0:3.4.0-1.noarch              100% |   0.0   B/s |   0.0   B |  00m00s
+>>> No more mirrors to try
+"""
+
+
+def test_what_dnf_5_leaves_out_is_read_from_its_progress(tmp_path: Path) -> None:
+    machine, _runner = host(tmp_path, [{"err": FIVE}, {"err": FIVE}])
+    manager = Dnf(machine)
+    assert manager.available("kmd") == []
+    assert manager.left_out == [
+        "Left out, signature not accepted: the repository unsigned.",
+        "Left out, as without an answer: the repository The other one.",
+    ]
+    with pytest.raises(NpuError, match=r" Unreachable: The other one\. Signature not accepted: unsigned\."):
+        manager.refresh()
+    assert lost_sources(UNREACHED, FIVE.partition(" by a second")[1] + FIVE.partition(" by a second")[2]) == {}
 
 
 def test_several_repositories_in_one_line_are_told_apart(tmp_path: Path) -> None:
