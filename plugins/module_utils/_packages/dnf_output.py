@@ -99,7 +99,8 @@ MISSING = re.compile(
 # The last is the progress of dnf 5, which knows a repository by its name there; that of a mirror alone is no loss.
 UNREACHED = re.compile(
     r"metadata .*for repo(?:sitory)? ['\"]([^'\"]+)['\"]|^Ignoring repositories: (.+)$"
-    r"|^ (?!\[)(\S.{0,99}?) {1,99}[0-9?]{1,3}% \|.*(?=(?:\n>>> .*)*\n>>> (?!Curl error|Status code).*(?:\n(?!>>> )|\Z))",
+    r"|^ (?!\[)(\S.{0,99}?) {1,99}[0-9?]{1,3}% \|.*"
+    r"(?=(?:\n>>> .*)*\n>>> (?!Curl error|Status code).*(?:\n(?!>>> )|\Z))",
     re.MULTILINE,
 )
 ACTS = {
