@@ -1,0 +1,172 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a node that is to be upgraded from its turn: the waves before it, failures, slots. Pure."""
+
+from __future__ import annotations
+
+import datetime
+import typing as t
+from dataclasses import dataclass
+
+from .record import NodeRecord, Record
+from .settings import Settings, share
+from .states import APPROVED, FAILED, FINAL, REQUIRED, ROLLOUT, moment, stamp
+from .view import NodeView
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Wait:
+    """It can begin later, at `until` where that is known. `needs` is "metrics" when only the query is missing."""
+
+    reason: str
+    until: datetime.datetime | None = None
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """It cannot begin in this run: its host fails with this."""
+
+    reason: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class Case:
+    """A node that is to do, and all that is known beside it."""
+
+    settings: Settings
+    record: Record
+    seen: t.Mapping[str, NodeView]
+    node: str
+    entry: NodeRecord
+    lost: frozenset[str]
+
+    def failed(self, name: str, one: NodeRecord) -> bool:
+        return one.state == FAILED or name in self.lost and one.state not in FINAL
+
+    def left_alone(self, name: str) -> bool:
+        known = self.seen.get(name)
+        return known is None or bool(known.left_alone(self.settings))
+
+
+def named(names: t.Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refuse]:
+    """What the node's own wave and those before it say."""
+    found: list[Wait | Refuse] = []
+    last: datetime.datetime | None = None
+    for number in range(1, case.entry.wave + 1):
+        nodes = case.record.of_wave(case.entry.pool, number)
+        failed = [name for name, one in nodes.items() if case.failed(name, one)]
+        budget = share(case.settings.failure_budget, len(nodes))
+        if budget and len(failed) >= budget:
+            found.append(_spent(case, number, failed))
+        if number == case.entry.wave:
+            break
+        due = [name for name, one in nodes.items() if name not in failed and _due(case, name, one)]
+        if due:
+            found.append(Wait(f"wave {number} has not ended: {named(due)}"))
+        elif not failed and all(one.state == REQUIRED for one in nodes.values()):
+            found.append(
+                Refuse(
+                    f"Wave {number} proved nothing: all its nodes were left alone ({named(list(nodes))}).",
+                    "Run again: the waves are then cut without them.",
+                )
+            )
+        ends = [moment(one.since) for one in nodes.values() if one.state in FINAL]
+        last = max([*ends, *([last] if last else [])], default=None)
+    if case.entry.wave > 1:
+        found += _between(case, now, last, approved)
+    return found
+
+
+def _due(case: Case, name: str, one: NodeRecord) -> bool:
+    return one.under_way or one.state == REQUIRED and not case.left_alone(name)
+
+
+def _spent(case: Case, number: int, failed: t.Sequence[str]) -> Refuse:
+    first = failed[0]
+    why = case.record.nodes[first].reason or "the run lost it"
+    return Refuse(
+        f"The rollout has stopped: in wave {number}, {named(failed)} failed, as many as {ROLLOUT}failure_budget"
+        f" ({case.settings.failure_budget}) allows. {first}: {why}",
+        f"Repair {first} and run again: failed nodes are tried first.",
+    )
+
+
+def _between(case: Case, now: datetime.datetime, last: datetime.datetime | None, approved: str) -> list[Wait | Refuse]:
+    found: list[Wait | Refuse] = []
+    rest = min((last + _seconds(case.settings.soak) - now) if last else _seconds(0), _seconds(case.settings.soak))
+    if rest > _seconds(0):
+        found.append(Wait(f"wave {case.entry.wave - 1} soaks until {stamp(now + rest)}", now + rest))
+    if case.settings.approval and not _approves(approved, case.entry.wave):
+        found.append(
+            Wait(f"wave {case.entry.wave} is not approved: annotate the ConfigMap with {APPROVED}={case.entry.wave}")
+        )
+    return found
+
+
+def _seconds(count: float) -> datetime.timedelta:
+    return datetime.timedelta(seconds=count)
+
+
+def _approves(text: str, wave: int) -> bool:
+    words = {word.strip() for word in text.split(",")}
+    return "all" in words or str(wave) in words
+
+
+def slots(case: Case) -> list[Wait | Refuse]:
+    """Whether the pool can spare one more node, and one more may be under way."""
+    found: list[Wait | Refuse] = []
+    mine = [one for one in case.seen.values() if _pool(case, one) == case.entry.pool]
+    away = {one.name: why for one in mine if one.name != case.node for why in [_away(case, one)] if why}
+    stuck = [name for name, why in away.items() if why[1]]
+    limit = share(case.settings.max_unavailable, len(mine))
+    what = f"{ROLLOUT}max_unavailable is {case.settings.max_unavailable} ({limit} of {len(mine)} nodes)"
+    if len(stuck) >= limit:
+        who = named([f"{name} {away[name][0]}" for name in stuck])
+        found.append(
+            Refuse(
+                f"{what}, and nodes that nobody works on hold all of it: {who}.",
+                f"Repair {stuck[0]} and run again with it, or raise {ROLLOUT}max_unavailable.",
+            )
+        )
+    elif len(away) >= limit:
+        found.append(Wait(f"{what}: {named([f'{name} {why[0]}' for name, why in away.items()])}"))
+    active = [name for name, one in case.record.nodes.items() if _active(case, name, one)]
+    if case.settings.max_parallel and len(active) >= case.settings.max_parallel:
+        found.append(Wait(f"{ROLLOUT}max_parallel is {case.settings.max_parallel}: {named(active)}"))
+    return found
+
+
+def _pool(case: Case, one: NodeView) -> str:
+    """An upgrade may change the kernel, and with it the pool that the node shows."""
+    entry = case.record.nodes.get(one.name)
+    return entry.pool if entry else one.pool
+
+
+def _active(case: Case, name: str, one: NodeRecord) -> bool:
+    return one.under_way and one.pool == case.entry.pool and one.wave > 0 and name not in case.lost
+
+
+def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
+    """Why a node counts as unavailable, and whether nobody works on it; None when it is there."""
+    entry = case.record.nodes.get(one.name)
+    if entry and entry.under_way and not (entry.wave and one.name not in case.lost):
+        return f"was left under way by the run {entry.run}", True
+    if entry and entry.under_way:
+        return "is under way", False
+    # Where the node does not say so yet, what is shown is older than the failure.
+    if entry and entry.state == FAILED and (one.down or one.state != FAILED):
+        return "failed", True
+    if not one.down:
+        return None
+    if one.state == FAILED and one.ours:
+        return "failed", True
+    return ("is not Ready", False) if not one.ready else ("is cordoned", False)
