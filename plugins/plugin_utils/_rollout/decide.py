@@ -173,8 +173,9 @@ def _left_out(known: NodeView | None, settings: t.Mapping[str, Settings]) -> str
 
 
 def _newest(record: Record, now: datetime.datetime) -> datetime.datetime:
-    """When a node last began or ended."""
-    return min(now, max((moment(one.since) for one in record.nodes.values() if one.since), default=now))
+    """When a node last began or ended, or the rollout was started."""
+    stamps = [moment(one.since) for one in record.nodes.values() if one.since]
+    return min(now, max([*stamps, moment(record.started)]))
 
 
 def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record:

@@ -124,6 +124,15 @@ def _approves(text: str, wave: int) -> bool:
 def slots(case: Case) -> list[Wait | Refuse]:
     """Whether the pool can spare one more node, and one more may be under way."""
     found: list[Wait | Refuse] = []
+    active = [name for name, one in case.record.nodes.items() if _active(case, name, one)]
+    if case.settings.max_parallel and len(active) >= case.settings.max_parallel:
+        found.append(Wait(f"{ROLLOUT}max_parallel is {case.settings.max_parallel}: {named(active)}"))
+    known = case.seen[case.node]
+    # One that we keep out of service, since it failed, takes nothing more away.
+    return found if known.ours and known.down else found + _unavailable(case)
+
+
+def _unavailable(case: Case) -> list[Wait | Refuse]:
     mine = [one for one in case.seen.values() if _pool(case, one) == case.entry.pool]
     away = {one.name: why for one in mine if one.name != case.node for why in [_away(case, one)] if why}
     stuck = [name for name, why in away.items() if why[1]]
@@ -131,18 +140,15 @@ def slots(case: Case) -> list[Wait | Refuse]:
     what = f"{ROLLOUT}max_unavailable is {case.settings.max_unavailable} ({limit} of {len(mine)} nodes)"
     if len(stuck) >= limit:
         who = named([f"{name} {away[name][0]}" for name in stuck])
-        found.append(
+        return [
             Refuse(
                 f"{what}, and nodes that nobody works on hold all of it: {who}.",
                 f"Repair {stuck[0]} and run again with it, or raise {ROLLOUT}max_unavailable.",
             )
-        )
-    elif len(away) >= limit:
-        found.append(Wait(f"{what}: {named([f'{name} {why[0]}' for name, why in away.items()])}"))
-    active = [name for name, one in case.record.nodes.items() if _active(case, name, one)]
-    if case.settings.max_parallel and len(active) >= case.settings.max_parallel:
-        found.append(Wait(f"{ROLLOUT}max_parallel is {case.settings.max_parallel}: {named(active)}"))
-    return found
+        ]
+    if len(away) >= limit:
+        return [Wait(f"{what}: {named([f'{name} {why[0]}' for name, why in away.items()])}")]
+    return []
 
 
 def _pool(case: Case, one: NodeView) -> str:
@@ -168,5 +174,6 @@ def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
     if not one.down:
         return None
     if one.state == FAILED and one.ours:
-        return "failed", True
+        # In a wave it is tried again by this run.
+        return "failed before", entry is None or one.name in case.lost
     return ("is not Ready", False) if not one.ready else ("is cordoned", False)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from .record import NO_WAVE, NodeRecord, PoolRecord, Record
 from .settings import Settings
-from .states import DONE, FAILED, FINAL, UNDER_WAY, moment, stamp
+from .states import DONE, FAILED, FINAL, REQUIRED, UNDER_WAY, moment, stamp
 from .view import NodeView
 from .waves import Waves, cut
 
@@ -47,17 +47,11 @@ def planned(
             entries[name] = NodeRecord(pool, NO_WAVE)
     nodes = {name: entry for name, entry in entries.items() if entry.under_way and name not in need}
     places = old if same else {}
-    order = {name: place for place, name in enumerate(dict.fromkeys([*places, *need]))}
+    order = {name: place for place, name in enumerate(dict.fromkeys([*places, *need, *entries]))}
     found: dict[str, PoolRecord] = {}
     for pool, pace in settings.items():
         mine = [name for name, entry in entries.items() if entry.pool == pool and name not in nodes]
-        mine.sort(
-            key=lambda name: (
-                places[name].wave if name in places else math.inf,
-                not entries[name].under_way,
-                order.get(name, 0),
-            )
-        )
+        mine.sort(key=lambda name: (begin.turn(name, entries[name], places), order[name]))
         waves = cut(mine, pace.waves)
         if waves:
             found[pool] = PoolRecord(waves, _typical(record, pool))
@@ -79,6 +73,13 @@ class _Start:
     def left_alone(self, name: str, pool: str) -> bool:
         known = self.seen.get(name)
         return known is not None and bool(known.left_alone(self.settings[pool]))
+
+    def turn(self, name: str, entry: NodeRecord, places: t.Mapping[str, NodeRecord]) -> tuple[float, bool]:
+        """Waves as they were, with new nodes last. What we keep out of service waits for nobody: it is first of all."""
+        known = self.seen.get(name)
+        if entry.state == REQUIRED and known is not None and known.ours and known.down:
+            return 0, False
+        return places[name].wave if name in places else math.inf, not entry.under_way
 
     def in_known_pool(self, name: str, entry: NodeRecord) -> NodeRecord:
         """An upgrade may have changed the kernel of all hosts of a pool, which is then no more."""
