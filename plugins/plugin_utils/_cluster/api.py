@@ -22,7 +22,7 @@ from .._text.line import line
 from .entries import Decrypt
 from .kubeconfig import Access, open_access
 from .refusals import refusal_step
-from .transport import is_closed, verification_error
+from .transport import NoAnswer, is_closed, verification_error
 
 Data = dict[str, t.Any]
 PACKAGES = {"kubernetes": "kubernetes>=24.2.0", "yaml": "PyYAML"}
@@ -51,6 +51,7 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     ("apps/v1", "StatefulSet"): ("/apis/apps/v1", "statefulsets", True),
     ("batch/v1", "Job"): ("/apis/batch/v1", "jobs", True),
     ("batch/v1", "CronJob"): ("/apis/batch/v1", "cronjobs", True),
+    ("policy/v1", "PodDisruptionBudget"): ("/apis/policy/v1", "poddisruptionbudgets", True),
     ("coordination.k8s.io/v1", "Lease"): ("/apis/coordination.k8s.io/v1", "leases", True),
     ("node.k8s.io/v1", "RuntimeClass"): ("/apis/node.k8s.io/v1", "runtimeclasses", False),
     ("networking.k8s.io/v1", "NetworkPolicy"): ("/apis/networking.k8s.io/v1", "networkpolicies", True),
@@ -207,8 +208,9 @@ class Cluster:
         body: t.Any = None,
         kind: str = JSON,
         accept: str = JSON,
+        tries: int = TRIES,
     ) -> tuple[int, Data]:
-        """(status, body) of a request; ApiError for an error answer.
+        """(status, body) of a request; ApiError for an error answer, NoAnswer for none.
 
         An unreachable or busy server is asked again a few times; one that no longer takes the credentials once, with
         those that the kubeconfig gives now: a plugin's token may say no end, and a token's file is written again.
@@ -218,7 +220,7 @@ class Cluster:
         data = None if body is None else json.dumps(body).encode()
         url = self._access.host + path + ("?" + urlencode(query) if query else "")
         headers = self._headers(kind if body is not None else "", accept)
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, tries + 1):
             self.requests += 1
             pause = attempt
             try:
@@ -226,18 +228,18 @@ class Cluster:
                     method, url, headers=headers, body=data, timeout=self._timeout, retries=False
                 )
             except urllib3.exceptions.HTTPError as exc:
-                if attempt == TRIES or verification_error(exc):
-                    raise self._unanswered(what, exc) from None
+                if attempt == tries or verification_error(exc):
+                    raise self._unanswered(what, exc, tries) from None
             else:
                 known, parsed = _parse(answer.data)
                 self._hear(answer.headers)
-                if answer.status == 401 and self._accepted and attempt < TRIES:
+                if answer.status == 401 and self._accepted and attempt < tries:
                     self._accepted = False
                     self._access = self._open()
                     headers = self._headers(kind if body is not None else "", accept)
                     continue
                 self._accepted = self._accepted or answer.status not in (401, 403)
-                if not _is_passing(answer.status, parsed, path, body) or attempt == TRIES:
+                if not _is_passing(answer.status, parsed, path, body) or attempt == tries:
                     if answer.status >= 300 or not known:
                         raise ApiError(answer.status, what, parsed)
                     return answer.status, parsed
@@ -258,7 +260,7 @@ class Cluster:
             headers["Content-Type"] = content
         return headers
 
-    def _unanswered(self, what: str, exc: Exception) -> NpuError:
+    def _unanswered(self, what: str, exc: Exception, tries: int) -> NpuError:
         """Why there was no answer. Only a certificate that did not pass is a matter of trust."""
         refused = verification_error(exc)
         if refused:
@@ -267,12 +269,12 @@ class Cluster:
                 "Correct the authority in the kubeconfig.",
             )
         if is_closed(exc):
-            return NpuError(
+            return NoAnswer(
                 "%s: the server %s closed the connection %d times: %s."
-                % (what, self._access.host, TRIES, mask(str(exc)).rstrip(".")),
+                % (what, self._access.host, tries, mask(str(exc)).rstrip(".")),
                 "Check the API server, and the balancer or proxy before it.",
             )
-        return NpuError(
+        return NoAnswer(
             "%s: the API server %s cannot be reached: %s." % (what, self._access.host, mask(str(exc)).rstrip(".")),
             f"Check {INPUT}kubeconfig, the network and the proxy.",
         )

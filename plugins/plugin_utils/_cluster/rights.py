@@ -18,7 +18,10 @@ _UNTOLD = (403, 404, 405)
 
 
 class Right(t.NamedTuple):
-    """One verb on one resource; `namespace` is empty for a resource outside of namespaces."""
+    """One verb on one resource, or on a part of it as pods/eviction.
+
+    `namespace` is empty for a resource outside of namespaces, and for all namespaces.
+    """
 
     verb: str
     group: str
@@ -74,7 +77,9 @@ def _gives(rule: t.Mapping[str, t.Any], right: Right) -> bool:
 
 
 def _allowed(cluster: Cluster, right: Right) -> bool | None:
-    attributes = {name: value for name, value in right._asdict().items() if value}
+    resource, _slash, part = right.resource.partition("/")
+    given = {**right._asdict(), "resource": resource, "subresource": part}
+    attributes = {name: value for name, value in given.items() if value}
     status = _review(cluster, "selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": attributes})
     allowed = status.get("allowed")
     return allowed if isinstance(allowed, bool) else None

@@ -18,6 +18,10 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import open_file
 
 
+class NoAnswer(NpuError):
+    """A server cannot be reached, or closes the connection."""
+
+
 @dataclass
 class Connection:
     """How a server is reached; paths are of files that are there while the connection is opened.

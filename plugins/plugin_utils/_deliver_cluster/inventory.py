@@ -21,7 +21,7 @@ from .settled import Settled
 
 COMPONENT = "inventory"
 # Objects of ours that no builder makes: they stay until everything goes.
-KEPT = (COMPONENT, "lease", "status", "takeover")
+KEPT = (COMPONENT, "lease", "status", "takeover", "rollout")
 # Kinds that are only read.
 _READ = (
     "Namespace",
@@ -29,6 +29,7 @@ _READ = (
     "Pod",
     "Event",
     "PersistentVolumeClaim",
+    "PodDisruptionBudget",
     "ControllerRevision",
     "Deployment",
     "StatefulSet",

@@ -51,6 +51,13 @@ def test_a_busy_server_says_when_to_ask_again(monkeypatch: pytest.MonkeyPatch, t
     assert (cluster.request("GET", "/x", "Read")[1], len(asked), pauses) == ({"a": 1}, 2, [pause])
 
 
+def test_a_request_can_be_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, asked, pauses = client(monkeypatch, (429, {}, {}), (200, {}, {"a": 1}))
+    with pytest.raises(ApiError) as caught:
+        cluster.request("POST", "/x", "Evict", tries=1)
+    assert (caught.value.status, len(asked), pauses) == (429, 1, [])
+
+
 def test_python_base_75_credentials_that_expire_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """kubernetes-client/python-base 75: the token of a plugin ends, and the plugin does not say when."""
     refused, good = (401, {}, {"message": "Unauthorized"}), (200, {}, {"a": 1})

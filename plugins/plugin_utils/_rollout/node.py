@@ -1,0 +1,312 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The only writer of a node in a rollout: cordon, state, taint, gates, each change in one request."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import time
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import ApiError, Cluster, Data
+from .._nodes.labels import owned_labels
+from .._objects.parts import MANAGER
+from .._text.line import line
+from . import states
+from .outage import Clock, Sleep, patiently
+
+T = t.TypeVar("T")
+# Who owns the fields that this file patches. Our labels of nodes have another owner, and keep it.
+WRITER = MANAGER + "-rollout"
+# Annotations by which autoscalers leave a node alone; FORMER keeps what was there before.
+ALONE = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
+FORMER = states.RUN.rpartition(".")[0] + ".former"
+MERGE = "application/merge-patch+json"
+# How often a node may be written by others between our look and our change.
+TRIES = 10
+_LONGEST = 500
+
+
+def _utc() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+class NodeWriter:
+    """Changes one node for one run. Each change is judged on the node as it is at the moment of the write."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        run: str,
+        now: t.Callable[[], datetime.datetime] = _utc,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        self.cluster, self.name, self.run = cluster, name, run
+        self._now, self._clock, self._sleep = now, clock, sleep
+        self._node: Data | None = None
+
+    def read(self) -> Data:
+        """The node as it is now. NpuError when it was deleted."""
+        found: Data | None = self._patiently(functools.partial(self.cluster.get, "v1", "Node", self.name))
+        if found is None:
+            raise self._deleted()
+        self._node = found
+        return found
+
+    def current(self) -> Data:
+        """The node as this run has last seen it."""
+        return self._node or self.read()
+
+    def cordon(self, state: str, wave: int, upgrade_foreign: bool = False) -> bool:
+        """Take the node out of service with `state`; False when that had been done.
+
+        NpuError for a cordon of others, unless `upgrade_foreign`: then it stays theirs.
+        """
+
+        def judge(node: Data) -> Data | None:
+            annotations = _annotations(node)
+            closed = is_cordoned(node)
+            ours = is_ours(node)
+            if closed and not ours and not upgrade_foreign:
+                raise NpuError(
+                    "The node %s is cordoned, and not by this collection." % self.name,
+                    f"Uncordon it, or set {states.ROLLOUT}foreign_cordon to upgrade, which leaves it cordoned.",
+                )
+            former = _former(annotations.get(FORMER))
+            alone = {key: "true" for key in ALONE if annotations.get(key) != "true"}
+            for key in alone:
+                former.setdefault(key, annotations.get(key))
+            own = {
+                states.RUN: self.run,
+                states.WAVE: str(wave),
+                states.REASON: None,
+                states.CORDONED: "true" if ours or not closed else None,
+                FORMER: json.dumps(former, sort_keys=True) if former else None,
+                **alone,
+            }
+            return _with_spec(self._patch(node, state, own), {} if closed else {"unschedulable": True})
+
+        return self._change(judge, "Cordon node %s" % self.name)
+
+    def state(self, state: str, reason: str = "") -> bool:
+        """Say what is being done now."""
+        reasons = {states.REASON: line(reason, _LONGEST) if reason else None}
+        return self._change(lambda node: self._patch(node, state, reasons), "Label node %s %s" % (self.name, state))
+
+    def done(self) -> bool:
+        """After success: in service again when the cordon is ours; the state says so."""
+        self.open_gates()
+        return self._change(lambda node: self._end(node, states.DONE, ""), "Return node %s" % self.name)
+
+    def give_back(self, reason: str) -> bool:
+        """After a failure that changed nothing on the host: as it was before, with the reason."""
+        self.open_gates()
+        return self._change(lambda node: self._end(node, states.FAILED, reason), "Return node %s" % self.name)
+
+    def fail(self, reason: str) -> bool:
+        """After a failure that changed the host, or may have: the node stays cordoned, with a taint and the reason."""
+
+        def judge(node: Data) -> Data | None:
+            own: Data = {states.REASON: line(reason, _LONGEST)}
+            spec: Data = {}
+            if not any(one.get("key") == states.FAILED_TAINT for one in _taints(node)):
+                at = _labels(node).get(states.LABEL) or states.FAILED
+                spec["taints"] = [*_taints(node), {"key": states.FAILED_TAINT, "value": at, "effect": "NoSchedule"}]
+            if not is_cordoned(node):
+                spec["unschedulable"], own[states.CORDONED] = True, "true"
+            return _with_spec(self._patch(node, states.FAILED, own), spec)
+
+        return self._change(judge, "Keep node %s out of service" % self.name)
+
+    def close_gates(self, components: t.Iterable[str]) -> bool:
+        """Let these components of ours leave the node; their gates are remembered on the node first."""
+        keys = [states.GATE_PREFIX + name for name in components]
+
+        def remember(node: Data) -> Data | None:
+            labels, kept = _labels(node), _former(_annotations(node).get(states.GATES))
+            for key in keys:
+                if labels.get(key) != "false":
+                    kept.setdefault(key, labels.get(key))
+            theirs = {key: "false" for key in kept if _is_theirs(node, key)}
+            own = {states.GATES: json.dumps(kept, sort_keys=True)} if kept else {}
+            return self._patch(node, "", own, theirs)
+
+        def close(node: Data) -> dict[str, str | None]:
+            return dict.fromkeys(_former(_annotations(node).get(states.GATES)), "false")
+
+        noted = self._change(remember, "Close gates of node %s" % self.name)
+        return self._apply_gates(close) or noted
+
+    def open_gates(self) -> bool:
+        """Let the components of ours come back: each gate as it was before `close_gates`."""
+
+        def kept(node: Data) -> dict[str, str | None]:
+            return _former(_annotations(node).get(states.GATES))
+
+        def forget(node: Data) -> Data | None:
+            theirs = {key: value for key, value in kept(node).items() if _is_theirs(node, key)}
+            return self._patch(node, "", {states.GATES: None}, theirs)
+
+        opened = self._apply_gates(kept)
+        return self._change(forget, "Open gates of node %s" % self.name) or opened
+
+    def _apply_gates(self, wanted: t.Callable[[Data], dict[str, str | None]]) -> bool:
+        """Give our gates these values, or remove those of None, as the manager that our labels of nodes have."""
+        for _attempt in range(TRIES):
+            node = self.current()
+            live, mine = _labels(node), owned_labels(node)
+            labels: dict[str, str | None] = {key: live[key] for key in mine if key in live}
+            labels.update({key: value for key, value in wanted(node).items() if not _is_theirs(node, key)})
+            after = {key: value for key, value in labels.items() if value is not None}
+            if after == {key: live[key] for key in mine if key in live}:
+                return False
+            meta = {key: node["metadata"].get(key) for key in ("name", "uid", "resourceVersion")}
+            item = {"apiVersion": "v1", "kind": "Node", "metadata": {**meta, "labels": after}}
+            try:
+                self._node = self._patiently(functools.partial(self.cluster.apply, item, False, False))[1]
+                return True
+            except ApiError as exc:
+                if exc.status != 409:
+                    raise
+                self._node = None
+        raise self._busy()
+
+    def _end(self, node: Data, state: str, reason: str) -> Data | None:
+        annotations = _annotations(node)
+        former = _former(annotations.get(FORMER))
+        # What others have changed since stays.
+        back = {key: value for key, value in former.items() if annotations.get(key) == "true"}
+        own: dict[str, str | None] = {
+            states.REASON: line(reason, _LONGEST) if reason else None,
+            states.CORDONED: None,
+            FORMER: None,
+            **back,
+        }
+        patch = self._patch(node, state, own)
+        spec: Data = {"unschedulable": None} if is_ours(node) else {}
+        taints = [one for one in _taints(node) if one.get("key") != states.FAILED_TAINT]
+        if taints != _taints(node):
+            spec["taints"] = taints
+        return _with_spec(patch, spec)
+
+    def _patch(
+        self, node: Data, state: str, own: t.Mapping[str, str | None], more: t.Mapping[str, str | None] | None = None
+    ) -> Data | None:
+        """The patch to this state, annotations and labels; None when the node has them. A new state gets its time."""
+        labels: dict[str, str | None] = {**({states.LABEL: state} if state else {}), **(more or {})}
+        annotations = dict(own)
+        if state and _labels(node).get(states.LABEL) != state:
+            annotations[states.SINCE] = states.stamp(self._now())
+        if state and _annotations(node).get(states.RUN) != self.run:
+            annotations[states.RUN] = self.run
+        meta = {
+            name: {key: value for key, value in wanted.items() if live.get(key) != value}
+            for name, wanted, live in (
+                ("labels", labels, _labels(node)),
+                ("annotations", annotations, _annotations(node)),
+            )
+        }
+        meta = {name: values for name, values in meta.items() if values}
+        return {"metadata": meta} if meta else None
+
+    def _change(self, judge: t.Callable[[Data], Data | None], what: str) -> bool:
+        """Write what `judge` makes of the node; False for None. What others write meanwhile is judged again."""
+        path = self.cluster.path("v1", "Node", "", self.name)
+        for _attempt in range(TRIES):
+            node = self.current()
+            patch = judge(node)
+            if patch is None:
+                return False
+            meta = {**patch.get("metadata", {}), "resourceVersion": node["metadata"]["resourceVersion"]}
+            body = {**patch, "metadata": meta}
+            try:
+                ask = functools.partial(
+                    self.cluster.request, "PATCH", path, what, {"fieldManager": WRITER}, body, MERGE
+                )
+                self._node = self._patiently(ask)[1]
+                return True
+            except ApiError as exc:
+                if exc.status == 404:
+                    raise self._deleted() from None
+                if exc.status != 409:
+                    raise
+                self._node = None
+        raise self._busy()
+
+    def _patiently(self, ask: t.Callable[[], T]) -> T:
+        return patiently(self.cluster, ask, self._clock, self._sleep)
+
+    def _deleted(self) -> NpuError:
+        return NpuError(
+            "The node %s was deleted while the rollout worked on it." % self.name,
+            "Join the host to the cluster again, then run again.",
+        )
+
+    def _busy(self) -> NpuError:
+        return NpuError(
+            "The node %s is written by others all the time: %d changes in a row were too late." % (self.name, TRIES),
+            "Find who writes it: kubectl get node %s -o yaml --show-managed-fields." % self.name,
+        )
+
+
+def _with_spec(patch: Data | None, spec: Data) -> Data | None:
+    return {**(patch or {}), "spec": spec} if spec else patch
+
+
+def is_cordoned(node: t.Mapping[str, t.Any]) -> bool:
+    return bool((node.get("spec") or {}).get("unschedulable"))
+
+
+def is_ours(node: t.Mapping[str, t.Any]) -> bool:
+    """Whether a node is cordoned, and by us.
+
+    Who has uncordoned it meanwhile and cordoned it again owns the field; a cordon of ours that others ended is none.
+    """
+    if not is_cordoned(node) or _annotations(node).get(states.CORDONED) != "true":
+        return False
+    owners = [
+        entry.get("manager")
+        for entry in node["metadata"].get("managedFields") or []
+        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
+    ]
+    return not owners or WRITER in owners
+
+
+def gates_to_close(node: t.Mapping[str, t.Any], components: t.Iterable[str], running: t.Collection[str]) -> list[str]:
+    """The components, by name, whose gate is open on this node or whose pods are on it."""
+    labels = _labels(node)
+    return [name for name in components if name in running or labels.get(states.GATE_PREFIX + name) == "true"]
+
+
+def _is_theirs(node: t.Mapping[str, t.Any], key: str) -> bool:
+    """Whether a label was set by others: it is there, and not by the manager of our labels."""
+    return key in _labels(node) and key not in owned_labels(dict(node))
+
+
+def _labels(node: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return dict(node["metadata"].get("labels") or {})
+
+
+def _annotations(node: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return dict(node["metadata"].get("annotations") or {})
+
+
+def _taints(node: t.Mapping[str, t.Any]) -> list[Data]:
+    return list((node.get("spec") or {}).get("taints") or [])
+
+
+def _former(text: t.Any) -> dict[str, str | None]:
+    """What an annotation of ours keeps; nothing for one that others have damaged."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = {}
+    kept = found if isinstance(found, dict) else {}
+    return {str(key): value for key, value in kept.items() if value is None or isinstance(value, str)}

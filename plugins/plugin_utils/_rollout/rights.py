@@ -1,0 +1,41 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the account of a kubeconfig needs for a rollout, asked before the first node is cordoned."""
+
+from __future__ import annotations
+
+from .._cluster.api import Cluster
+from .._cluster.capabilities import POLICY, discover, serves
+from .._cluster.rights import Right, require_rights, rights_for
+from .._components import label_policy
+from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
+from .evict import BUDGET, CLAIM
+from .pods import REFUSE
+from .pods import Policy as Pods
+
+LEASE = ("coordination.k8s.io/v1", "Lease")
+
+
+def require_rollout_rights(cluster: Cluster, inputs: Inputs, pods: Pods, where: str) -> None:
+    """NpuError that names every right that the account which `where` names lacks."""
+    require_rights(cluster, rollout_rights(inputs, pods, discover(cluster)), inputs["namespace"], where)
+
+
+def rollout_rights(inputs: Inputs, pods: Pods, capabilities: Capabilities) -> list[Right]:
+    """The rights without which a rollout stops half way."""
+    namespace = inputs["namespace"]
+    wanted = rights_for([("v1", "Node")], ["get", "list", "patch"], "")
+    wanted += rights_for([("v1", "Pod")], ["list"], "")
+    if pods.pods != REFUSE:
+        wanted.append(Right("create", "", "pods/eviction", ""))
+        wanted += rights_for([BUDGET], ["list"], "")
+        if pods.force:
+            wanted += rights_for([("v1", "Pod")], ["delete"], "")
+    if serves(capabilities, *CLAIM):
+        wanted += rights_for([CLAIM], ["get"], "")
+    wanted += rights_for([("v1", "ConfigMap"), LEASE], ["get", "create", "update"], namespace)
+    if inputs["label_policy"]["enabled"] and serves(capabilities, *POLICY):
+        wanted.append(Right("set", label_policy.GROUP, label_policy.RESOURCE, ""))
+    return wanted

@@ -1,0 +1,252 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a rollout in its cluster, and one look at record and nodes that all processes of a run share."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import random
+import time
+import typing as t
+from dataclasses import dataclass
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import ApiError, Cluster, Data
+from .._components.pools import pool_of
+from .._deliver_cluster.namespace import CREATED
+from .._nodes.readiness import node_ready
+from .._objects.inputs import Inputs
+from .._objects.parts import metadata, object_name
+from . import states
+from .node import is_cordoned, is_ours
+from .outage import Clock, Sleep, patiently
+from .record import Record, from_json, to_json
+from .view import NodeView
+
+T = t.TypeVar("T")
+COMPONENT = "rollout"
+KEY = "run"
+# Seconds for which a look at the cluster is good for every process of the run.
+TICK = 10.0
+# How often other controllers may write the record between our look and our write.
+TRIES = 40
+_HELD = (states.PAUSE, states.ABORT)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a cluster says: the record, `held` by a person ("", pause or abort), what they approved, the nodes."""
+
+    record: Record | None
+    held: str
+    approved: str
+    nodes: tuple[NodeView, ...]
+
+
+class RunStore:
+    """The ConfigMap of the run. `folder` is private to this run and shared by its processes; empty for none.
+
+    `held` and `approved` are those of the last record that was read.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        inputs: Inputs,
+        folder: str = "",
+        clock: Clock = time.monotonic,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        self._cluster, self._inputs = cluster, inputs
+        self._clock, self._sleep = clock, sleep
+        self._name, self._namespace = object_name(inputs, COMPONENT), inputs["namespace"]
+        self._path = cluster.path("v1", "ConfigMap", self._namespace)
+        known = [str(inputs.get(key)) for key in ("kubeconfig", "context", "namespace", "name_prefix")]
+        digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
+        self._file = os.path.join(folder, "rollout-%s" % digest) if folder else ""
+        self._memory: Data = {}
+        self.held = self.approved = ""
+
+    @property
+    def place(self) -> str:
+        """The record as kubectl names it."""
+        return "ConfigMap %s/%s" % (self._namespace, self._name)
+
+    def read(self) -> tuple[Record | None, str, str]:
+        """(record, held, approved) as the cluster has them now."""
+        with self._locked():
+            record = self._parsed(self._get())
+        return record, self.held, self.approved
+
+    def look(self) -> Look:
+        """The record and the nodes, not older than a tick: one process asks, the others read what it was told."""
+        with self._locked():
+            tick = self._tick()
+            if not 0 <= self._clock() - tick.get("at", -TICK) < TICK:
+                nodes = patiently(
+                    self._cluster, functools.partial(self._cluster.list, "v1", "Node"), self._clock, self._sleep
+                )
+                self._get()
+                tick = {**self._tick(), "at": self._clock(), "nodes": [_small(node) for node in nodes]}
+                self._keep(tick)
+            record = self._parsed(tick["map"])
+            return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in tick["nodes"]))
+
+    def nodes(self) -> list[NodeView]:
+        """The nodes, not older than a tick."""
+        return list(self.look().nodes)
+
+    def saw(self, node: Data) -> None:
+        """Let all processes know a node as it was after a change of ours."""
+        with self._locked():
+            tick = self._tick()
+            if "nodes" in tick:
+                name = node["metadata"]["name"]
+                others = [one for one in tick["nodes"] if one["metadata"]["name"] != name]
+                self._keep({**tick, "nodes": [*others, _small(node)]})
+
+    def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
+        """Write the record that `judge` makes of the one in the cluster, and return what it says besides.
+
+        Nothing is written for None or the same record. When another controller was faster, `judge` gets what that one
+        wrote; `held` and `approved` are of the same moment. It may also be called again with its own write, whose
+        answer was lost.
+        """
+        with self._locked():
+            live = self._tick().get("map")
+            for attempt in range(TRIES):
+                live = self._get() if live is None else live
+                before = self._parsed(live)
+                after, result = judge(before)
+                if after is None or after == before or self._put(live, to_json(after)):
+                    return result
+                live = None
+                self._sleep(random.uniform(0, min(0.1 * (attempt + 1), 2.0)))
+        raise NpuError(
+            "The %s is written by others all the time: %d writes in a row were too late." % (self.place, TRIES),
+            "Let one controller run the rollout.",
+        )
+
+    def _get(self) -> Data:
+        """The ConfigMap as it is now; empty for none."""
+        ask = functools.partial(self._cluster.get, "v1", "ConfigMap", self._name, self._namespace)
+        found: Data | None = patiently(self._cluster, ask, self._clock, self._sleep)
+        self._keep({**self._tick(), "map": found or {}})
+        return found or {}
+
+    def _parsed(self, live: Data) -> Record | None:
+        meta = live.get("metadata") or {}
+        held = str((meta.get("labels") or {}).get(states.HOLD) or "")
+        self.held = held if held in _HELD else ""
+        self.approved = str((meta.get("annotations") or {}).get(states.APPROVED) or "")
+        text = (live.get("data") or {}).get(KEY)
+        return from_json(text) if text else None
+
+    def _put(self, live: Data, text: str) -> bool:
+        """Whether the record was written; not when another one was faster, or removed it."""
+        meta = live.get("metadata") or metadata(self._inputs, COMPONENT, self._name)
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {**live.get("data", {}), KEY: text}}
+        method, path = ("PUT", self._path + "/" + self._name) if live else ("POST", self._path)
+        what = "Write ConfigMap %s" % self._name
+
+        def ask() -> Data:
+            return self._cluster.request(method, path, what, {}, body)[1]
+
+        try:
+            after = patiently(self._cluster, ask, self._clock, self._sleep)
+        except ApiError as exc:
+            if exc.status == 404 and not live:
+                self._make_namespace()
+            elif exc.status not in (404, 409):
+                raise
+            return False
+        self._keep({**self._tick(), "map": after})
+        return True
+
+    def _make_namespace(self) -> None:
+        """A rollout may be the first thing that is written to a cluster; what removes our things knows the mark."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": self._namespace, "annotations": {CREATED: "true"}},
+        }
+        try:
+            path = self._cluster.path("v1", "Namespace")
+            self._cluster.request("POST", path, "Create Namespace %s" % self._namespace, {}, body)
+        except ApiError as exc:
+            if exc.status != 409:
+                raise
+
+    @contextlib.contextmanager
+    def _locked(self) -> t.Iterator[None]:
+        """One process of the run at a time; a process that ends holds nothing."""
+        if not self._file:
+            yield
+            return
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._file + ".lock", flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _tick(self) -> Data:
+        if not self._file:
+            return self._memory
+        try:
+            with open(self._file, encoding="utf-8") as stream:
+                found = json.load(stream)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _keep(self, tick: Data) -> None:
+        if not self._file:
+            self._memory = tick
+            return
+        staged = self._file + ".new"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(staged, flags, 0o600), "w", encoding="utf-8") as stream:
+            json.dump(tick, stream)
+        os.replace(staged, self._file)
+
+
+def _small(node: Data) -> Data:
+    """The parts of a node that a rollout decides by."""
+    meta, spec = node["metadata"], node.get("spec") or {}
+    annotations = {
+        key: value for key, value in (meta.get("annotations") or {}).items() if key in (states.RUN, states.CORDONED)
+    }
+    return {
+        "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}, "annotations": annotations},
+        "spec": {"unschedulable": bool(spec.get("unschedulable"))},
+        "ours": is_ours(node),
+        "ready": node_ready(node),
+    }
+
+
+def view_of(small: Data, record: Record | None) -> NodeView:
+    """A node as `decide` knows it. Its pool is that of the record: a change of the kernel changes its labels."""
+    meta = small["metadata"]
+    labels, name = meta["labels"], meta["name"]
+    known = record.nodes.get(name) if record else None
+    pool = pool_of(labels)
+    return NodeView(
+        name=name,
+        pool=known.pool if known else pool.key if pool else "",
+        ready=small["ready"],
+        schedulable=not is_cordoned(small),
+        ours=small["ours"],
+        state=str(labels.get(states.LABEL) or ""),
+        run=str(meta["annotations"].get(states.RUN) or ""),
+        skip=labels.get(states.SKIP) == "true",
+        labels=labels,
+    )

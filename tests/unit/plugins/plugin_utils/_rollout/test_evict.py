@@ -1,0 +1,273 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the pods of a node leave it, and what is said of those that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.evict import Drain, leave_node
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import (
+    NODE,
+    NPU,
+    Api,
+    budget,
+    node,
+    pod,
+)
+
+STAY = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+def drain(api: Api, **policy: Any) -> tuple[list[str], list[str]]:
+    """(lines told, states of the node)."""
+    told: list[str] = []
+    said: list[str] = []
+    Drain(api, NODE, Policy(**policy), said.append, api.clock, api.sleep).run(told.append)  # type: ignore[arg-type]
+    return told, said
+
+
+def names(api: Api) -> list[str]:
+    return sorted(key[2] for key in api.items if key[0] == "Pod")
+
+
+def test_a_node_without_pods_costs_one_request() -> None:
+    api = Api(node(), pod("elsewhere", "node-b"))
+    assert drain(api) == ([], []) and api.asked == ["list Pod"]
+
+
+def test_pods_are_listed_then_evicted_and_their_end_is_waited_for() -> None:
+    api = Api(node(), pod("a"), pod("b"), pod("other", "node-b"))
+    api.ends = {"a": 0.5, "b": 8}
+    told, said = drain(api)
+    assert told == ["Node node-a: evicts team/a, team/b."] and said == [states.PODS]
+    assert names(api) == ["other"] and 8 <= api.now - 100 < 14
+    assert api.asked.count("POST eviction") == 2
+    assert api.waited[-1].endswith("waits until team/b left")
+
+
+def test_U04_one_pod_is_waited_for_and_its_successor_elsewhere_is_another() -> None:
+    api = Api(node(), pod("sts-0", uid="u1"))
+    api.ends = {"sts-0": 3}
+    api.events.append((105.0, lambda: api.put(pod("sts-0", "node-b", uid="u2")) and None))
+    api.events.append((104.5, lambda: api.pop("Pod", "team", "sts-0")))
+    drain(api)
+    assert api.now >= 103
+
+
+def test_U04_a_successor_on_the_same_node_is_evicted_too() -> None:
+    api = Api(node(), pod("sts-0", uid="u1"))
+    api.ends = {"sts-0": 1e9}
+    api.events.append((101.0, lambda: (api.ends.clear(), api.put(pod("sts-0", uid="u2")))[0]))
+    drain(api)
+    assert names(api) == [] and api.asked.count("POST eviction") == 2
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 0])
+def test_U05_a_refusal_is_asked_again_by_its_status_alone(status: int) -> None:
+    api = Api(node(), pod("a"))
+    api.evictions = {"a": [status, status, 201]}
+    drain(api)
+    assert api.asked.count("POST eviction") == 3 and names(api) == []
+
+
+def test_U05_a_budget_that_allows_nothing_ends_the_drain_in_time_with_its_name() -> None:
+    api = Api(node(), pod("a", labels={"app": "x"}), pod("b"), budget("keep", app="x"), budget("spare", 1, app="x"))
+    api.evictions = {"a": [429]}
+    with pytest.raises(NpuError) as caught:
+        drain(api, evict_timeout=60)
+    assert str(caught.value) == (
+        "Node node-a was not drained within 60 s: team/a: the PodDisruptionBudget team/keep allows no disruption."
+        " Next: Give the application more ready replicas, or raise rbln_rollout_evict_timeout."
+    )
+    assert api.now - 100 == 60 and names(api) == ["a"] and "DELETE pods" not in " ".join(api.asked)
+
+
+def test_U05_a_busy_server_is_no_budget() -> None:
+    api = Api(node(), pod("a"), budget("other", app="x"))
+    api.evictions = {"a": [429]}
+    with pytest.raises(NpuError, match="team/a: the API server answered with HTTP 429"):
+        drain(api, evict_timeout=30)
+
+
+def test_U05_forbidden_fails_at_once() -> None:
+    api = Api(node(), pod("a"))
+    api.evictions = {"a": [403]}
+    with pytest.raises(ApiError, match="Evict pod team/a of node node-a: not allowed"):
+        drain(api)
+    assert api.now == 100
+
+
+def test_a_pod_of_an_ending_namespace_is_waited_for() -> None:
+    api = Api(node(), pod("a"))
+
+    def evict(*_args: Any) -> Any:
+        api.events.append((103.0, lambda: api.pop("Pod", "team", "a")))
+        raise ApiError(403, "Evict", {"message": "no", "details": {"causes": [{"reason": "NamespaceTerminating"}]}})
+
+    api._evict = evict  # type: ignore[method-assign]
+    drain(api)
+    assert names(api) == []
+
+
+def test_several_budgets_on_one_pod_fail_at_once() -> None:
+    api = Api(node(), pod("a", labels={"app": "x"}), budget("one", 1, app="x"), budget("two", 1, app="x"))
+    api.evictions = {"a": [500]}
+    with pytest.raises(NpuError, match="2 PodDisruptionBudgets select it.*team/one, team/two.*Let one budget"):
+        drain(api)
+    assert api.now == 100
+
+
+def test_a_pod_that_ignores_its_grace_period_is_named_and_never_deleted_unasked() -> None:
+    api = Api(node(), pod("deaf", spec={**NPU, "terminationGracePeriodSeconds": 10}))
+    api.ends = {"deaf": 1e9}
+    with pytest.raises(NpuError, match="team/deaf: its grace period of 10 s is over and it ignores it.*rollout_force"):
+        drain(api, evict_timeout=60)
+    assert names(api) == ["deaf"]
+
+
+def test_a_pod_with_more_time_than_the_limit_is_no_fault_of_the_pod() -> None:
+    api = Api(node(), pod("slow", spec={**NPU, "terminationGracePeriodSeconds": 600}))
+    api.ends = {"slow": 500}
+    with pytest.raises(NpuError, match="team/slow still ends, for which it has 600 s.*rollout_evict_timeout"):
+        drain(api, evict_timeout=60)
+
+
+def test_a_finalizer_is_named() -> None:
+    api = Api(node(), pod("held"))
+    api.items[("Pod", "team", "held")]["metadata"]["finalizers"] = ["example.com/save"]
+    api.ends = {"held": 1e9}
+    with pytest.raises(NpuError, match="waits for its finalizer example.com/save"):
+        drain(api, evict_timeout=60)
+
+
+def test_force_removes_only_what_ignores_its_grace_period() -> None:
+    api = Api(node(), pod("deaf", spec={**NPU, "terminationGracePeriodSeconds": 5}), pod("good"))
+    api.ends = {"deaf": 1e9, "good": 2}
+    drain(api, force=True, evict_timeout=120)
+    assert names(api) == [] and api.asked.count("DELETE pods") == 1 and 20 <= api.now - 100 < 40
+    blocked = Api(node(), pod("a", labels={"app": "x"}), budget("keep", app="x"))
+    blocked.evictions = {"a": [429]}
+    with pytest.raises(NpuError, match="PodDisruptionBudget"):
+        drain(blocked, force=True, evict_timeout=60)
+    assert names(blocked) == ["a"]
+
+
+def test_grace_of_the_inputs_is_sent() -> None:
+    api = Api(node(), pod("a"))
+    api.ends = {"a": 1e9}
+    with pytest.raises(NpuError, match="its grace period of 3 s"):
+        drain(api, grace=3, evict_timeout=60)
+
+
+def test_a_refused_pod_stops_the_node_before_any_eviction() -> None:
+    api = Api(node(), pod("a"), pod("bare", owner=None))
+    with pytest.raises(NpuError, match="Node node-a cannot be drained: team/bare no controller.*Delete the pod"):
+        drain(api)
+    assert api.asked == ["list Pod"]
+
+
+def test_jobs_are_waited_for_and_evicted_after_the_limit() -> None:
+    api = Api(node(), pod("job", labels={"kind": "job"}), pod("a"))
+    api.events.append((130.0, lambda: api.pop("Pod", "team", "job")))
+    _told, said = drain(api, wait_selector="kind=job", wait_timeout=600)
+    assert 130 <= api.now and said == [states.JOBS, states.PODS] and api.asked.count("POST eviction") == 1
+    late = Api(node(), pod("job", labels={"kind": "job"}))
+    drain(late, wait_selector="kind=job", wait_timeout=20)
+    assert late.now >= 120 and names(late) == []
+
+
+def test_finished_jobs_are_not_waited_for() -> None:
+    api = Api(node(), pod("job", labels={"kind": "job"}, status={"phase": "Succeeded"}))
+    assert drain(api, wait_selector="kind=job", wait_timeout=600)[1] == [] and api.now == 100
+
+
+def test_pods_that_ask_to_stay_are_waited_for_and_then_end_the_drain() -> None:
+    api = Api(node(), pod("train", annotations=STAY), pod("a"))
+    with pytest.raises(NpuError, match="after 30 s these pods still run.*: team/train .*safe-to-evict=false"):
+        drain(api, wait_timeout=30)
+    assert names(api) == ["a", "train"]
+    api.events.append((150.0, lambda: api.pop("Pod", "team", "train")))
+    drain(api, wait_timeout=300)
+    assert names(api) == []
+
+
+def test_an_api_server_that_is_away_in_the_middle_does_not_end_the_drain() -> None:
+    api = Api(node(), pod("a"), pod("b"))
+    api.ends = {"a": 20, "b": 20}
+    api.away = (101.0, 161.0)
+    drain(api)
+    assert names(api) == []
+
+
+def test_claims_are_read_once_for_each_look() -> None:
+    plain = {"containers": [{"name": "a"}], "resourceClaims": [{"name": "n", "resourceClaimName": "c"}]}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+             "metadata": {"name": "c", "namespace": "team"},
+             "status": {"allocation": {"devices": {"results": [{"driver": "npu.rebellions.ai"}]}}}}  # fmt: skip
+    api = Api(node(), pod("a", spec=plain), pod("b", spec=plain), claim)
+    told, _said = drain(api)
+    assert told == ["Node node-a: evicts team/a, team/b."] and api.asked[:3] == [
+        "list Pod",
+        "get ResourceClaim",
+        "POST eviction",
+    ]
+
+
+OURS = {"app.kubernetes.io/part-of": "rebellions-npu", "app.kubernetes.io/component": "device-plugin"}
+GATE = "rebellions.ai/npu.deploy.device-plugin"
+
+
+def component(api: Api, name: str = "plugin-x") -> dict[str, Any]:
+    owner = {"kind": "DaemonSet", "name": "rbln-device-plugin", "controller": True}
+    return pod(name, owner=owner, namespace="rbln-system", labels=OURS, spec={"containers": [{"name": "p"}]})
+
+
+def leave(api: Api, **policy: Any) -> None:
+    writer = NodeWriter(api, NODE, "run", clock=api.clock, sleep=api.sleep)  # type: ignore[arg-type]
+    writer.cordon(states.PODS, 1)
+    given = Policy(**{"namespace": "rbln-system", "components": ("device-plugin",), **policy})
+    leave_node(writer, given, lambda text: None, api.clock, api.sleep)
+
+
+def test_components_leave_by_their_gates_after_the_pods() -> None:
+    api = Api(node(labels={GATE: "true"}), pod("a"))
+    api.put(component(api))
+    api.events.append((104.0, lambda: api.pop("Pod", "rbln-system", "plugin-x")))
+    leave(api)
+    assert names(api) == [] and api.node()["metadata"]["labels"][GATE] == "false"
+    assert api.asked.count("POST eviction") == 1
+
+
+def test_components_that_do_not_leave_are_named() -> None:
+    api = Api(node(labels={GATE: "true"}))
+    api.put(component(api))
+    with pytest.raises(NpuError, match="did not leave within 60 s: rbln-system/plugin-x.*DaemonSet controller"):
+        leave(api, evict_timeout=60)
+
+
+def test_a_pod_that_was_bound_before_the_cordon_is_evicted_at_the_last_look() -> None:
+    api = Api(node(labels={GATE: "true"}))
+    api.put(component(api))
+    api.events.append((101.0, lambda: api.put(pod("late")) and None))
+    api.events.append((103.0, lambda: api.pop("Pod", "rbln-system", "plugin-x")))
+    leave(api)
+    assert names(api) == []
+
+
+def test_leaving_and_returning_costs_a_bounded_number_of_requests() -> None:
+    api = Api(node(labels={GATE: "true", "rebellions.ai/npu.present": "true"}))
+    leave(api)
+    writer = NodeWriter(api, NODE, "run", clock=api.clock, sleep=api.sleep)  # type: ignore[arg-type]
+    writer.state(states.HOST)
+    back = NodeWriter(api, NODE, "run", clock=api.clock, sleep=api.sleep)  # type: ignore[arg-type]
+    back.open_gates()
+    back.done()
+    assert api.requests <= 12, api.asked
