@@ -19,6 +19,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login impo
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said, said_of_others
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.opened import (
     named_member,
+    nodes_of,
     open_cluster,
     strangers,
 )
@@ -29,7 +30,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_host.drive
     open_need,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.alike import alike, written
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.alike import alike
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import (
     OWN,
@@ -51,6 +52,9 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import stamp
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished, utc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 Result = dict[str, t.Any]
@@ -71,6 +75,8 @@ TIMEOUT = 10.0
 known()
 role_inputs((of_cluster.ROLE,))
 role_defaults(of_cluster.ROLE)
+role_inputs((of_rollout.ROLE,))
+role_defaults(of_rollout.ROLE)
 
 
 @dataclass
@@ -101,39 +107,33 @@ class ActionModule(OfTask, Answering):
         findings = Findings(list(hosts))
         kinds = []
         for group in alike(hosts, known().inputs - OF_A_HOST):
-            variables = {**role_defaults(of_cluster.ROLE), **hosts[group[0]]}
+            variables = {**role_defaults(of_cluster.ROLE), **role_defaults(of_rollout.ROLE), **hosts[group[0]]}
             templar = Templar(loader=self._loader, variables=variables)
             alone = {name: value for name, value in variables.items() if name not in OF_A_HOST}
             kinds.append(Kind(group, alone, templar))
+        began, unfinished = utc(), list[str]()
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
+        # A part of the hosts may leave out a pool, whose group is then not known.
+        groups = (task_vars.get("groups") or {}) if look == CONTROLLER and not task_vars.get("ansible_limit") else None
         for kind in kinds:
             _read_inputs(kind, findings)
+            with _found(findings, kind.hosts, kind):
+                inputs = of_rollout.read_inputs(kind.templar, kind.variables)
+                of_rollout.judge(inputs, groups, self._beside)
         # Where the run ends here, its one message is to have all of it.
         if look == CONTROLLER or misspelt or (fail and findings.stop_all):
             seen = {host: _observed(variables) for host, variables in hosts.items()} if look == CONTROLLER else None
             if _comes(task_vars, "driver"):
                 self._open_files(kinds, seen, findings)
             if _comes(task_vars, "operands"):
-                self._open_clusters(kinds, seen, findings, task_vars)
+                unfinished = self._open_clusters(kinds, seen, findings, task_vars)
         result: Result = {"changed": False, "problems": clean_all(findings.items())}
+        result.update({"at": stamp(began)} if look == INPUTS else {"unfinished": unfinished})
         if misspelt or (fail and findings.stop_all):
             # A callback prints all of a failed result.
             result = {"failed": True, "msg": clean(findings.text(), True)}
         return {**result, "warnings": warnings} if warnings else result
-
-    def _variables(self, task_vars: Result) -> dict[str, Result]:
-        """The variables of each host of the play, not templated; those of the play itself are in `task_vars` alone."""
-        hostvars = task_vars["hostvars"]
-        raw = {host: hostvars.raw_get(host) for host in task_vars["ansible_play_batch"]}
-        mine = raw.get(task_vars["inventory_hostname"]) or {}
-        # Of what is no input, names that tasks do not make are judged too.
-        names = known().inputs | (set_names(task_vars) - known().made - set(mine))
-        given = {name: task_vars[name] for name in names if name in task_vars}
-        below = {name: given.pop(name) for name in set(given).difference(mine)}
-        above = {name: value for name, value in given.items() if written(mine.get(name)) != written(value)}
-        shared = {"hostvars": hostvars, "ansible_search_path": task_vars.get("ansible_search_path") or []}
-        return {host: {**below, **variables, **above, **shared} for host, variables in raw.items()}
 
     def _judge_names(self, hosts: t.Mapping[str, Result], findings: Findings) -> tuple[bool, list[str]]:
         """(whether an input is misspelt, warnings of other names); each set of names is judged once."""
@@ -170,7 +170,9 @@ class ActionModule(OfTask, Answering):
 
     def _open_clusters(
         self, kinds: list[Kind], seen: dict[str, Result | None] | None, findings: Findings, task_vars: Result
-    ) -> None:
+    ) -> list[str]:
+        """Look at the clusters; the hosts whose nodes a rollout has begun with and not finished."""
+        unfinished: list[str] = []
         clusters: dict[tuple[str, str], tuple[Inputs, list[str]]] = {}
         for kind in kinds:
             with _found(findings, kind.hosts, kind):
@@ -190,8 +192,11 @@ class ActionModule(OfTask, Answering):
                     members = _members(task_vars["hostvars"], {host: seen[host] for host in hosts})
                     rest = [host for host in task_vars["groups"]["all"] if host not in set(hosts)]
                     others = t.cast("list[Named]", said_of_others(task_vars["hostvars"], rest, inputs))
-                    for error, strange in strangers(cluster, members, others, inputs["require_node_proof"], where):
+                    nodes = nodes_of(cluster, members, others, inputs["require_node_proof"])
+                    for error, strange in strangers(nodes, where):
                         findings.add(error, strange)
+                    unfinished += [host for host, (node, _error) in nodes.items() if node and is_unfinished(node)]
+        return unfinished
 
 
 def _members(hostvars: t.Any, seen: t.Mapping[str, Result | None]) -> list[Member]:
@@ -242,7 +247,7 @@ def _unreadable(kind: Kind | None) -> str:
     """The first input of these hosts whose template fails; defaults of the role, which name other inputs, come last."""
     if kind is None:
         return "An input"
-    usual = role_defaults(of_cluster.ROLE)
+    usual = {**role_defaults(of_cluster.ROLE), **role_defaults(of_rollout.ROLE)}
     given = known().inputs.intersection(kind.variables)
     for name in sorted(given, key=lambda one: (one in usual and kind.variables[one] == usual[one], one)):
         try:

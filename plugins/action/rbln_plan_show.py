@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
@@ -24,6 +25,7 @@ PLAN, FAILURE = "rbln_preflight_plan", "rbln_failure"
 MEMBER, CHOSEN, APPLIED = "__rbln_operands_member", "__rbln_operands_clusters", "__rbln_operands_applied"
 JUDGED = "rbln_operands_result"
 REBOOT = "rbln_driver_reboot"
+CUT = "rbln_rollout_plan"
 MORE = " See them with --limit, or all of it with rbln_plan_format: json."
 
 
@@ -43,12 +45,15 @@ class ActionModule(Answering):
         told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
         plans, clusters = [_host_plan(host, said, variables) for host, said in told.items()], _clusters(told)
         counted = totals(plans, clusters)
+        rollout = _rollout(told.values())
+        rows = rollout.pop("lines", [])
         result.update(changed=False, totals=counted, pending=pending(counted))
         if args["format"] == "json":
             # The callback shows it in its own form, as it shows the result of debug.
-            result.update(plan=clean_all(document(plans, clusters)), _ansible_verbose_always=True)
+            data = {**document(plans, clusters), **({"rollout": rollout} if rollout else {})}
+            result.update(plan=clean_all(data), _ansible_verbose_always=True)
             return result
-        lines = [(clean(text), tone) for text, tone in screen(plans, clusters, MORE)]
+        lines = [(clean(text), tone) for text, tone in [*screen(plans, clusters, MORE), *rows]]
         result["msg"] = [text for text, _tone in lines]
         self._show(lines)
         return result
@@ -59,9 +64,18 @@ def _registered(variables: Result, host: str) -> Result:
     # Untemplated: records hold text of hosts.
     found = variables["hostvars"].raw_get(host)
     facts = found.get("ansible_facts") or {}
-    names = (PLAN, FAILURE, MEMBER, CHOSEN, APPLIED, JUDGED)
+    names = (PLAN, FAILURE, MEMBER, CHOSEN, APPLIED, JUDGED, CUT)
     records = {name: found[name] for name in names if isinstance(found.get(name), dict) and name not in facts}
     return records
+
+
+def _rollout(told: t.Iterable[Result]) -> Result:
+    """The rollout that a run would make, as the first host has planned it for all; empty for none."""
+    cut = next((said[CUT] for said in told if said.get(CUT)), {})
+    found: Result = json.loads(cut.get("table") or "{}")
+    if cut.get("msg") and not found:
+        found = {"error": cut["msg"], "lines": [["STOP  %s" % cut["msg"], "bad"]]}
+    return found
 
 
 def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any]) -> HostPlan:

@@ -58,6 +58,17 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+at:
+  description: When this look began.
+  type: str
+  returned: with O(look=inputs)
+  sample: "2026-01-31T22:00:00Z"
+unfinished:
+  description: Hosts whose nodes a rollout has begun with and not put back.
+  type: list
+  elements: str
+  returned: with O(look=controller)
+  sample: [npu3]
 problems:
   description: What is wrong, each once.
   type: list

@@ -118,4 +118,8 @@ plan:
     totals:
       description: The same as RV(totals).
       type: dict
+    rollout:
+      description: Where hosts go through a rollout, its C(waves) (for each host its node, changes, what they disturb,
+          services, pods and budgets), the C(pace) of each pool, and C(seconds) where earlier runs tell; or C(error).
+      type: dict
 """

@@ -13,7 +13,9 @@ from pathlib import Path
 from ansible.errors import AnsibleError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
+from .._inputs.alike import written
 from .._inputs.cluster import kubeconfig_text, plain
+from .._inputs.names import known, set_names
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
 from .login import is_content
@@ -43,6 +45,19 @@ class OfTask:
         finally:
             os.environ.clear()
             os.environ.update(before)
+
+    def _variables(self, task_vars: t.Mapping[str, t.Any]) -> dict[str, dict[str, t.Any]]:
+        """The variables of each host of the play, not templated; those of the play itself are in `task_vars` alone."""
+        hostvars = task_vars["hostvars"]
+        raw = {host: hostvars.raw_get(host) for host in task_vars["ansible_play_batch"]}
+        mine = raw.get(task_vars["inventory_hostname"]) or {}
+        # Of what is no input, names that tasks do not make are judged too.
+        names = known().inputs | (set_names(task_vars) - known().made - set(mine))
+        given = {name: task_vars[name] for name in names if name in task_vars}
+        below = {name: given.pop(name) for name in set(given).difference(mine)}
+        above = {name: value for name, value in given.items() if written(mine.get(name)) != written(value)}
+        shared = {"hostvars": hostvars, "ansible_search_path": task_vars.get("ansible_search_path") or []}
+        return {host: {**below, **variables, **above, **shared} for host, variables in raw.items()}
 
     def _kubeconfig(self, inputs: Inputs) -> str:
         """The input; a relative path is looked for where Ansible looks for files."""

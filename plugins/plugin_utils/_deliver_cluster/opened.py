@@ -9,11 +9,11 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import Cluster
+from .._cluster.api import Cluster, Data
 from .._cluster.capabilities import discover
 from .._cluster.rights import Right, require_rights, rights_for
 from .._components.render import build
-from .._nodes.nodes import Hosts, match_members
+from .._nodes.match import find_nodes
 from .._nodes.records import Member, Named
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities, Context
@@ -46,12 +46,18 @@ def rights_of(inputs: Inputs, capabilities: Capabilities) -> list[Right]:
     return wanted + rights_for(kinds, ["list", "create", "patch"], namespace)
 
 
-def strangers(
-    cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool, where: str
-) -> list[tuple[NpuError, list[str]]]:
-    """(error, hosts) of the members that are no node, or claim that of another host."""
-    records = match_members(cluster, Hosts(members, others, strict))
-    wrong = {host: record["error"] for host, record in records.items() if record["error"]}
+def nodes_of(
+    cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
+) -> dict[str, tuple[Data, str]]:
+    """Host to its Node, or an empty one with why it has none: it is no node, or claims that of another host."""
+    nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
+    found = find_nodes(members, list(nodes.values()), others, strict)
+    return {host: (nodes.get(one["node"], {}), one["error"]) for host, one in found.items()}
+
+
+def strangers(found: t.Mapping[str, tuple[Data, str]], where: str) -> list[tuple[NpuError, list[str]]]:
+    """(error, hosts) of the hosts without a node, as `nodes_of` has found them."""
+    wrong = {host: error for host, (_node, error) in found.items() if error}
     if len(wrong) > MOST_HOSTS:
         names = ", ".join(list(wrong)[:MOST_HOSTS])
         first = next(iter(wrong.values())).partition(" Next: ")[0]
@@ -66,11 +72,11 @@ def strangers(
                 list(wrong),
             )
         ]
-    found = []
+    told = []
     for host, text in wrong.items():
         what, _next, step = text.partition(" Next: ")
-        found.append((NpuError(what, step), [host]))
-    return found
+        told.append((NpuError(what, step), [host]))
+    return told
 
 
 def named_member(said: Named, facts: t.Mapping[str, t.Any]) -> Member:

@@ -94,7 +94,7 @@ class RunStore:
                     self._cluster, functools.partial(self._cluster.list, "v1", "Node"), self._clock, self._sleep
                 )
                 self._get()
-                tick = {**self._tick(), "at": self._clock(), "nodes": [_small(node) for node in nodes]}
+                tick = {**self._tick(), "at": self._clock(), "nodes": [small(node) for node in nodes]}
                 self._keep(tick)
             record = self._parsed(tick["map"])
             return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in tick["nodes"]))
@@ -110,7 +110,7 @@ class RunStore:
             if "nodes" in tick:
                 name = node["metadata"]["name"]
                 others = [one for one in tick["nodes"] if one["metadata"]["name"] != name]
-                self._keep({**tick, "nodes": [*others, _small(node)]})
+                self._keep({**tick, "nodes": [*others, small(node)]})
 
     def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
         """Write the record that `judge` makes of the one in the cluster, and return what it says besides.
@@ -219,7 +219,7 @@ class RunStore:
         os.replace(staged, self._file)
 
 
-def _small(node: Data) -> Data:
+def small(node: Data) -> Data:
     """The parts of a node that a rollout decides by."""
     meta, spec = node["metadata"], node.get("spec") or {}
     annotations = {

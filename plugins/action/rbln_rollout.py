@@ -1,0 +1,264 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_rollout: which hosts go, and the way of each. Nothing runs on the host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import typing as t
+import uuid
+
+from ansible import constants
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
+    PREFLIGHT,
+    role_defaults,
+    role_inputs,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import of_this_run
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Skip
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, batches, goal_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
+    Place,
+    Places,
+    disturbs,
+    facts_of,
+    going,
+    policy_of,
+    told_pods,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Back, Refused, Turn, utc
+
+Result = dict[str, t.Any]
+# What the roles register: the plan of a host, the two looks at the controller, what the act plan has cut, and the leave
+# of a host.
+PLAN, INPUTS, OPENED = ("%s_%s" % (PREFLIGHT, name) for name in ("plan", "inputs", "opened"))
+CUT, LEFT = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE
+FAILURE = INPUT + "failure"
+HOSTS = "npu_nodes"
+# Once a run: Ansible loads its plugins before it starts a process for each task.
+for _role in (of_cluster.ROLE, of_rollout.ROLE):
+    role_inputs((_role,))
+    role_defaults(_role)
+known()
+
+
+class ActionModule(Places, Answering):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        task_vars = task_vars or {}
+        result: Result = super().run(tmp, task_vars)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        self._dry_run = bool(self._task.check_mode)
+        self._told_at = time.monotonic()
+        try:
+            with self._environment():
+                # Names of pods, and the API server's words, may be in it.
+                result.update(clean_all(ACTS[args["act"]](self, args, task_vars)))
+        except NpuError as exc:
+            result.update(failed=True, msg=clean(str(exc), True), refused=isinstance(exc, Refused))
+        return result
+
+    def _plan(self, args: Result, task_vars: Result) -> Result:
+        """Cut the hosts into waves. What is for a play is text: a list would be templated for each host."""
+        raw = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_batch"]}
+        made = {host: dict(of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
+        plans = {host: plan for host, plan in made.items() if "steps" in plan and not plan.get("failed")}
+        unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ())
+        mine = {host for host, plan in plans.items() if host in unfinished or disturbs(plan)}
+        turns: Result = {}
+        fleets: list[Fleet] = []
+        if mine:
+            told: Result = {}
+            for place in self._places(task_vars, plans):
+                chosen = [host for host in place.hosts if host in mine]
+                if not place.given["enabled"] or not chosen:
+                    continue
+                try:
+                    self._gather(place, chosen, plans, unfinished, task_vars, fleets, turns, told)
+                except NpuError as exc:
+                    turns.update({host: {"refused": str(exc)} for host in chosen})
+        refused = list(dict.fromkeys(one["refused"] for one in turns.values() if "refused" in one))
+        if refused and not fleets:
+            # All of them, in one message, before a host is touched.
+            raise NpuError(" ".join(refused))
+        result: Result = {"changed": False, "hosts": ",%s," % ",".join(turns) if turns else ""}
+        if turns:
+            result["turns"] = json.dumps(turns)
+        if any(fleet.limited for fleet in fleets):
+            waves = batches(fleets)
+            order = ",".join([*(host for wave in waves for host in wave), HOSTS])
+            serial = [*map(len, waves[:-1]), "100%"]
+            result.update(order=order, serial=serial, strategy="ansible.builtin.host_pinned")
+        if self._dry_run and fleets:
+            found = table(fleets, told, constants.DEFAULT_FORKS)
+            result["table"] = json.dumps({**document(found), "lines": lines(found)})
+        return result
+
+    def _gather(
+        self,
+        place: Place,
+        chosen: list[str],
+        plans: t.Mapping[str, Result],
+        unfinished: t.Collection[str],
+        task_vars: Result,
+        fleets: list[Fleet],
+        turns: Result,
+        told: Result,
+    ) -> None:
+        """Cut these hosts of one place; NpuError where they cannot go, before any of them is touched."""
+        of_rollout.judge_hooks(place.given, self._beside)
+        pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in place.hosts}
+        cluster = self._open(place.operands) if place.login[0] else None
+        nodes = self._nodes(cluster, place, plans, task_vars) if cluster else {host: host for host in place.hosts}
+        hosts = [going(host, nodes[host], plans[host], host in unfinished) for host in chosen if host in nodes]
+        if not hosts:
+            return
+        policy = policy_of(place.given, place.operands)
+        if cluster:
+            require_rollout_rights(cluster, place.operands, policy, place.login[0])
+        settings = of_rollout.settings_of(place.given, {one.pool for one in hosts})
+        goal = goal_of((plans[host].get("wanted") or {} for host in place.hosts), INPUT)
+        fleet = Fleet(hosts, settings, set(nodes.values()), goal)
+        run, now = uuid.uuid4().hex[:12], utc()
+        observed = registered_of(task_vars, INPUTS).get("at")
+        fleet.cut(self._store(cluster, place.operands, pools, task_vars), run, moment(observed) if observed else now, now,
+                  not self._dry_run)  # fmt: skip
+        if cluster and self._dry_run:
+            told.update(told_pods(cluster, {one.host: one.node for one in hosts}, policy))
+        fleets.append(fleet)
+        local = {} if cluster else {"pools": pools}
+        for one in hosts:
+            stays = not disturbs(plans[one.host])
+            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "only_back": stays, **local}
+
+    def _leave(self, args: Result, task_vars: Result) -> Result:
+        mine, place = self._mine(task_vars), self._place(task_vars)
+        if self._dry_run:
+            return {"changed": True, "goes": True, "msg": "%s would be taken out of service." % mine["node"]}
+        turn = self._turn(mine, place, task_vars)
+        settings = of_rollout.settings_of(place.given, [mine["pool"]])
+        outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
+        if isinstance(outcome, Skip):
+            return {"changed": False, "goes": False, "msg": "%s was left as it is. %s" % (mine["node"], outcome.reason)}
+        result: Result = {"changed": True, "goes": True, "begun": turn.cordon(outcome), "before": ""}
+        if place.given["before"] and not mine["only_back"]:
+            return {**result, "before": self._beside(place.given["before"])}
+        if not mine["only_back"]:
+            turn.drain(policy_of(place.given, place.operands), self._tell, result["begun"])
+        return result
+
+    def _drain(self, args: Result, task_vars: Result) -> Result:
+        mine, place = self._mine(task_vars), self._place(task_vars)
+        begun = bool(registered_of(task_vars, LEFT).get("begun"))
+        self._turn(mine, place, task_vars).drain(policy_of(place.given, place.operands), self._tell, begun)
+        return {"changed": True}
+
+    def _return(self, args: Result, task_vars: Result) -> Result:
+        mine, place = self._mine(task_vars), self._place(task_vars)
+        if self._dry_run:
+            return {"changed": True, "msg": "%s would be put back into service." % mine["node"]}
+        if not registered_of(task_vars, LEFT).get("goes"):
+            return {"changed": False, "msg": "%s was not taken out of service." % mine["node"]}
+        turn = self._turn(mine, place, task_vars)
+        if args["failure"]:
+            what, _next, step = str(args["failure"]).partition(" Next: ")
+            said = turn.failed(NpuError("%s: %s" % (args["failed_task"], what), step))
+            told = " ".join(part for part in (what, said) if part)
+            reason = {"task": args["failed_task"], "msg": str(NpuError(told, step))}
+            return {"changed": bool(said), "reason": reason, "msg": said}
+        if args["reboot_required"]:
+            return {"changed": True, "msg": turn.waits_for_reboot("A reboot is due. Next: Reboot it, and run again.")}
+        changed = turn.come_back(self._back(place, task_vars) if place.login[0] else None)
+        after = self._beside(place.given["after"]) if place.given["after"] else ""
+        return {"changed": changed, "after": after, "msg": "%s is back in service." % mine["node"]}
+
+    def _finish(self, args: Result, task_vars: Result) -> Result:
+        hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
+        raw = {host: task_vars["hostvars"].raw_get(host) for host in hosts}
+        left = {host: registered_of(found, LEFT) for host, found in raw.items()}
+        failures = {host: found.get(FAILURE) or {} for host, found in raw.items()}
+        told = [(clean(text), tone) for text, tone in summary(left, failures)]
+        self._show(told)
+        return {"changed": False, "msg": [text for text, _tone in told]}
+
+    def _back(self, place: Place, task_vars: Result) -> Back:
+        """What the node must offer to be back: as many NPUs as its host has now."""
+        plan = registered_of(task_vars, PLAN)
+        facts = facts_of(plan)
+        source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
+        record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
+        return Back(place.operands, record["expected"], place.given["return_timeout"])
+
+    def _mine(self, task_vars: Result) -> Result:
+        """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""
+        turns = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
+        found: Result = turns.get(task_vars["inventory_hostname"]) or {}
+        if not found or found.get("refused"):
+            said = found.get("refused") or "This host has no turn in the rollout. Next: Run the role's main tasks first."
+            what, _next, step = str(said).partition(" Next: ")
+            raise NpuError(what, step)
+        return found
+
+    def _turn(self, mine: Result, place: Place, task_vars: Result) -> Turn:
+        cluster = self._open(place.operands) if place.login[0] else None
+        store = self._store(cluster, place.operands, mine.get("pools") or {}, task_vars)
+        writer = NodeWriter(cluster, mine["node"], mine["run"]) if cluster else None
+        return Turn(store, mine["run"], mine["node"], cluster.waits if cluster else self._waits, writer)
+
+    def _store(
+        self, cluster: Cluster | None, inputs: Inputs, hosts: t.Mapping[str, str], task_vars: Result
+    ) -> RunStore | LocalStore:
+        if cluster:
+            return RunStore(cluster, inputs, constants.DEFAULT_LOCAL_TMP)
+        sources = "\n".join(map(str, task_vars.get("ansible_inventory_sources") or ()))
+        return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts)
+
+    def _open(self, inputs: Inputs) -> Cluster:
+        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
+        cluster.tell = self._tell
+        return cluster
+
+    def _waits(self, text: str) -> None:
+        """Say every TELL_EVERY seconds what is waited for."""
+        if time.monotonic() - self._told_at >= TELL_EVERY:
+            self._told_at = time.monotonic()
+            self._tell(text)
+
+
+ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {
+    "plan": ActionModule._plan,
+    "leave": ActionModule._leave,
+    "drain": ActionModule._drain,
+    "return": ActionModule._return,
+    "finish": ActionModule._finish,
+}
+ARGUMENTS = {
+    "act": {"type": "str", "required": True, "choices": list(ACTS)},
+    "failure": {"type": "str", "default": ""},
+    "failed_task": {"type": "str", "default": ""},
+    "reboot_required": {"type": "bool", "default": False},
+}

@@ -1,0 +1,79 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inputs of the role of rollouts, typed; its argument spec is the only list of them."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._inputs.normalise import normalise
+from .._inputs.roles import role_defaults, role_inputs, raw_inputs
+from .._objects.names import role
+from .settings import Settings, read_pools
+from .states import ROLLOUT
+
+Data = dict[str, t.Any]
+ROLE = role("rollout")
+# What the playbook that goes by waves sets; the defaults of the role read it.
+UPGRADE = f"__{ROLLOUT}upgrade"
+HOOKS = ("before", "after")
+POOL_GROUP = "npu_pool_"
+
+
+def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> Data:
+    """All inputs without the role's prefix. NpuError names the variable that is wrong."""
+    spec = role_inputs((ROLE,))
+    raw = raw_inputs(templar, variables, spec)
+    for name, value in role_defaults(ROLE).items():
+        # The empty answer of a survey is the default, which may be a template.
+        if raw[name] is None:
+            raw[name] = templar.template(value)
+    typed = normalise(raw, spec)
+    return {name[len(ROLLOUT) :]: typed[name] for name in spec}
+
+
+def settings_of(inputs: t.Mapping[str, t.Any], pools: t.Collection[str]) -> dict[str, Settings]:
+    """The settings of each of these pools, and of those that the inputs name. NpuError on what cannot work."""
+    return read_pools(inputs, {*pools, *(inputs["pools"] or {})})
+
+
+def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None, find: t.Callable[[str], str]) -> None:
+    """NpuError on what cannot work, before a host is touched.
+
+    `groups` are those of the inventory, once the hosts are in their pools; a pool that is none of them is unknown. `find`
+    gives the place of a path.
+    """
+    if groups is None:
+        settings_of(inputs, ())
+    else:
+        read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
+    judge_hooks(inputs, find)
+    query = inputs["metrics"] or {}
+    if (query.get("url") or query.get("query")) and not (str(query.get("url") or "").startswith(("http://", "https://")) and query.get("query")):
+        raise NpuError(
+            f"{ROLLOUT}metrics needs url and query.", "Write {url: https://prometheus.example.com, query: ...}."
+        )
+
+
+def judge_hooks(inputs: t.Mapping[str, t.Any], find: t.Callable[[str], str]) -> None:
+    """NpuError for a hook that is no file of tasks. `find` gives the place of a path."""
+    for name in HOOKS:
+        path = inputs[name]
+        if not path:
+            continue
+        where = find(os.path.expanduser(path))
+        try:
+            with open(where, encoding="utf-8") as file:
+                tasks = yaml.safe_load(file)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+            why = getattr(exc, "strerror", None) or "it is not YAML"
+            raise NpuError(
+                f"{ROLLOUT}{name} names {path}, which cannot be read: {why}.", "Give the path of a file of tasks."
+            ) from None
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+            raise NpuError(f"{ROLLOUT}{name} names {path}, which is no list of tasks.", "Write tasks in it.")

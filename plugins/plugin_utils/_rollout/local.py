@@ -1,0 +1,105 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of a rollout on hosts without Kubernetes: a file of the controller, below a lock.
+
+It is JSON with the keys `run` (the record), `held` (pause, abort, or empty) and `approved`, as the ConfigMap of a
+cluster has them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import typing as t
+from pathlib import Path
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .record import Record, from_json, to_json
+from .states import ABORT, FAILED, PAUSE
+from .view import NodeView
+
+T = t.TypeVar("T")
+_FOLDER = "~/.cache/rebellions-npu"
+
+
+def folder() -> str:
+    """Where records are, on the controller."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return os.path.join(base, "rebellions-npu") if base else os.path.expanduser(_FOLDER)
+
+
+class Seen(t.NamedTuple):
+    """The hosts as nodes."""
+
+    nodes: t.Sequence[NodeView]
+
+
+class LocalStore:
+    """`hosts` are {name: pool} of the hosts of this run without a cluster; `name` tells inventories apart.
+
+    `held` and `approved` are those of the last record that was read.
+    """
+
+    def __init__(self, name: str, hosts: t.Mapping[str, str], where: str = "") -> None:
+        self.path = Path(where or folder()) / f"rollout-{name}.json"
+        self.held = self.approved = ""
+        self._hosts = hosts
+
+    def look(self) -> Seen:
+        """Hosts are in service until one has failed: the record alone says which are under way."""
+        with self._locked():
+            record = self._read()
+        known = record.nodes if record else {}
+        states = {name: known[name].state if name in known else "" for name in self._hosts}
+        return Seen(
+            [NodeView(name, pool, states[name] != FAILED, state=states[name]) for name, pool in self._hosts.items()]
+        )
+
+    def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
+        """Write the record that `judge` makes of the one there, and return what it says besides."""
+        with self._locked():
+            record = self._read()
+            after, answer = judge(record)
+            if after is not None and after != record:
+                self._write({"approved": self.approved, "held": self.held, "run": json.loads(to_json(after))})
+            return answer
+
+    @contextlib.contextmanager
+    def _locked(self) -> t.Iterator[None]:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(str(self.path) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as exc:
+            raise NpuError(
+                "The record of the rollout, %s, cannot be written: %s." % (self.path, exc.strerror),
+                "Set XDG_CACHE_HOME to a folder that you may write.",
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _read(self) -> Record | None:
+        self.held = self.approved = ""
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            data = None
+        if not isinstance(data, dict) or not isinstance(data.get("run"), dict):
+            raise NpuError("The record of the rollout, %s, is damaged." % self.path, "Delete it, and run again.")
+        held = str(data.get("held") or "")
+        self.held, self.approved = held if held in (PAUSE, ABORT) else "", str(data.get("approved") or "")
+        return from_json(json.dumps(data["run"]))
+
+    def _write(self, data: dict[str, t.Any]) -> None:
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(data, sort_keys=True, indent=1), encoding="utf-8")
+        fresh.chmod(0o600)
+        fresh.replace(self.path)

@@ -1,0 +1,153 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the hosts of a play belong: cluster, inputs, node. A part of an action plugin."""
+
+from __future__ import annotations
+
+import json
+import typing as t
+
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import DISRUPTIONS, NONE, RESTART
+
+from .._cluster.api import Cluster, Data
+from .._cluster.login import read_login
+from .._cluster.of_task import OfTask, Said, said_of_others
+from .._deliver_cluster.opened import named_member, nodes_of
+from .._inputs import cluster as of_cluster
+from .._inputs.alike import alike
+from .._inputs.names import known
+from .._inputs.roles import raw_inputs, role_defaults, role_inputs
+from .._nodes.readiness import allocatable_npus
+from .._nodes.records import Member, Named
+from .._objects.inputs import Inputs
+from .._objects.names import INPUT, OPERANDS, SHORT
+from .._objects.parts import GATE_PREFIX, SKIP_LABEL
+from . import given as of_rollout
+from .evict import list_budgets, look_at
+from .fleet import Going
+from .pods import Policy, in_the_way, pod_name
+from .table import Pods
+from .turn import is_unfinished
+
+# Inputs that differ from host to host.
+_OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", INPUT + "discover_expected_addresses"})
+
+
+class Place(t.NamedTuple):
+    """Hosts that share a record and inputs. `login` is (name, mark) of their cluster, empty texts without one."""
+
+    login: tuple[str, str]
+    operands: Inputs
+    given: dict[str, t.Any]
+    hosts: list[str]
+
+
+class Places(OfTask):
+    """Reads what the hosts of a play say of their place."""
+
+    def _places(self, task_vars: t.Mapping[str, t.Any], hosts: t.Collection[str]) -> list[Place]:
+        """These hosts by cluster, and by inputs where they differ within one."""
+        variables = {host: found for host, found in self._variables(task_vars).items() if host in hosts}
+        upgrade = {of_rollout.UPGRADE: task_vars.get(of_rollout.UPGRADE, False)}
+        found: dict[tuple[str, str, str], Place] = {}
+        for group in alike(variables, known().inputs - _OF_A_HOST):
+            place = self._place({**upgrade, **variables[group[0]]})
+            key = (*place.login, json.dumps(place.given, sort_keys=True, default=str))
+            found.setdefault(key, place).hosts.extend(group)
+        return list(found.values())
+
+    def _place(self, variables: t.Mapping[str, t.Any]) -> Place:
+        """Where a host with these variables belongs. NpuError names an input that is wrong."""
+        usual = {**role_defaults(of_cluster.ROLE), **role_defaults(of_rollout.ROLE)}
+        templar = Templar(loader=self._loader, variables={**usual, **variables})
+        raw = raw_inputs(templar, {**usual, **variables}, role_inputs((of_cluster.ROLE,)))
+        operands = t.cast(Inputs, of_cluster.read_inputs(raw))
+        given = of_rollout.read_inputs(templar, {**usual, **variables})
+        login = ("", "")
+        if operands["enabled"] and operands["delivery"] == "apply" and operands["state"] == "present":
+            found = read_login(self._kubeconfig(operands), operands["context"])
+            login = (found.name, str(found.mark))
+        return Place(login, operands, given, [])
+
+    def _nodes(
+        self, cluster: Cluster, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
+    ) -> dict[str, str]:
+        """{host: its node} of those that are in service, or that a rollout has begun with."""
+        hostvars = task_vars["hostvars"]
+        members: list[Member] = []
+        for host in place.hosts:
+            said = Said(hostvars, host)
+            name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
+            named: Named = {"host": host, "node_name": name, "address": said("ansible_host")}
+            members.append(named_member(named, facts_of(plans[host])[SHORT]))
+        rest = [host for host in task_vars["groups"]["all"] if host not in set(place.hosts)]
+        others = t.cast("list[Named]", said_of_others(hostvars, rest, place.operands))
+        found = nodes_of(cluster, members, others, place.operands["require_node_proof"])
+        resource = place.operands["resource_name"]
+        return {
+            host: node["metadata"]["name"]
+            for host, (node, _error) in found.items()
+            if node and (worst_of(plans[host]) != RESTART or is_in_service(node, resource))
+        }
+
+
+def facts_of(plan: t.Mapping[str, t.Any]) -> Data:
+    """The facts that a plan was made from."""
+    return dict((plan.get("observation") or {}).get("ansible_facts") or {})
+
+
+def worst_of(plan: t.Mapping[str, t.Any]) -> str:
+    """The worst disruption of the steps of a plan that this run does."""
+    kinds = [DISRUPTIONS.index(step["disruption"]) for step in plan["steps"]]
+    return DISRUPTIONS[max(kinds, default=0)]
+
+
+def disturbs(plan: t.Mapping[str, t.Any]) -> bool:
+    return worst_of(plan) != NONE
+
+
+def going(host: str, node: str, plan: t.Mapping[str, t.Any], unfinished: bool) -> Going:
+    wanted = plan.get("wanted") or {}
+    return Going(
+        host,
+        node,
+        str(facts_of(plan)[SHORT]["pool_key"]),
+        plan["steps"],
+        str(wanted.get(INPUT + "driver_reboot") or "never"),
+        wanted.get(INPUT + "driver_services") or (),
+        unfinished,
+    )
+
+
+def is_in_service(node: t.Mapping[str, t.Any], resource: str) -> bool:
+    """Whether a node offers NPUs, or components of ours may be on it, or a rollout has begun with it.
+
+    A runtime may restart on a node that was never in service: nothing on it uses an NPU.
+    """
+    labels = node["metadata"].get("labels") or {}
+    gates = (key for key, value in labels.items() if key.startswith(GATE_PREFIX) and value == "true")
+    return any(key != SKIP_LABEL for key in gates) or allocatable_npus(node, resource) > 0 or is_unfinished(node)
+
+
+def policy_of(given: t.Mapping[str, t.Any], operands: Inputs) -> Policy:
+    """What becomes of pods, by the inputs."""
+    names = ("pods", "empty_dir", "unmanaged", "wait_selector", "wait_timeout", "evict_timeout", "grace", "force")
+    return Policy(
+        **{name: given[name] for name in names},
+        namespace=operands["namespace"],
+        components=tuple(given["pause_components"]),
+    )
+
+
+def told_pods(cluster: Cluster, nodes: t.Mapping[str, str], policy: Policy) -> dict[str, Pods]:
+    """{host: what would become of the pods of its node}, from {host: node}."""
+    budgets = list_budgets(cluster)
+    found = {}
+    for host, node in nodes.items():
+        leaving = look_at(cluster, node, policy)
+        closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
+        refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
+        found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
+    return found

@@ -1,0 +1,270 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One host goes through a rollout: it waits for its turn, its node leaves service and comes back."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import time
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._cluster.api import Cluster, Data
+from .._nodes.pods import pod_ready
+from .._nodes.readiness import allocatable_npus, node_ready
+from .._objects.inputs import Inputs
+from .._objects.parts import SELECTOR
+from . import states
+from .decide import Begin, Outcome, Skip, ask, ended
+from .evict import leave_node
+from .gates import Refuse, Wait
+from .node import NodeWriter
+from .outage import Clock, Sleep, patiently
+from .pods import Policy, listed, pod_name
+from .record import Record
+from .settings import Settings
+from .store import small, view_of
+from .view import NodeView
+
+Tell = t.Callable[[str], None]
+Now = t.Callable[[], datetime.datetime]
+# Seconds between two looks.
+PAUSE = 5.0
+# What is done before the host part begins: after a failure there the host is as it was.
+BEFORE = (states.CORDON, states.JOBS, states.PODS, states.DRAIN)
+# The host may have been changed.
+BEGUN = (states.HOST, states.REBOOT, states.RESTART, states.VALIDATE, states.UNCORDON)
+
+
+def utc() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
+class Look(t.Protocol):
+    @property
+    def nodes(self) -> t.Sequence[NodeView]: ...
+
+
+class Store(t.Protocol):
+    """Where the record is: the ConfigMap of a cluster, or a file of the controller."""
+
+    held: str
+    approved: str
+
+    def look(self) -> Look: ...
+
+    def change(self, judge: t.Callable[[Record | None], tuple[Record | None, t.Any]]) -> t.Any: ...
+
+
+class Refused(NpuError):
+    """A node that cannot begin in this run; nothing was done."""
+
+
+class Back(t.NamedTuple):
+    """What a node must be to be back: its NPUs, None for any number above zero, and the seconds that it may take."""
+
+    inputs: Inputs
+    expected: int | None
+    timeout: float
+
+
+class Turn:
+    """The way of one node. Without `writer` the host has no cluster, and only the record knows where it is."""
+
+    def __init__(
+        self,
+        store: Store,
+        run: str,
+        node: str,
+        waits: Tell,
+        writer: NodeWriter | None = None,
+        now: Now = utc,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = time.sleep,
+    ) -> None:
+        self._store, self._run, self._node = store, run, node
+        self._waits, self._writer = waits, writer
+        self._now, self._clock, self._sleep = now, clock, sleep
+
+    def begin(self, settings: t.Mapping[str, Settings], metrics: t.Callable[[], bool | None]) -> Begin | Skip:
+        """Wait until the node may begin. NpuError when it cannot begin in this run."""
+        start, answer = self._clock(), None
+        while True:
+            more = {"metrics": answer, "waited": self._clock() - start}
+            seen = self._store.look().nodes
+            outcome: Outcome = self._store.change(functools.partial(self._judge, settings, seen, more))
+            if isinstance(outcome, Refuse):
+                raise Refused("%s was left as it is. %s" % (self._node, outcome.reason), outcome.next_step)
+            if not isinstance(outcome, Wait):
+                return outcome
+            if outcome.needs == "metrics" and answer is None:
+                answer = metrics()
+                if answer is not None:
+                    continue
+            self._waits("%s waits for its turn: %s" % (self._node, outcome.reason))
+            self._sleep(PAUSE)
+            answer = None
+
+    def _judge(
+        self, settings: t.Mapping[str, Settings], seen: t.Sequence[NodeView], more: Data, record: Record | None
+    ) -> tuple[Record | None, Outcome]:
+        """What is to be written, and whether the node may begin; the node itself is asked before it does."""
+
+        def asked(view: t.Sequence[NodeView]) -> tuple[Record | None, Outcome]:
+            held, approved = self._store.held, self._store.approved
+            return ask(
+                settings, record, view, self._node, self._now(), run=self._run, held=held, approved=approved, **more
+            )
+
+        after, outcome = asked(seen)
+        if self._writer is None or not isinstance(outcome, Begin):
+            return after, outcome
+        # The shared look is some seconds old.
+        fresh = view_of(small(self._writer.read()), record)
+        return asked([*(one for one in seen if one.name != self._node), fresh])
+
+    def cordon(self, turn: Begin) -> bool:
+        """Take the node out of service; whether its host may have been changed before, by a run that did not end."""
+        writer = self._writer
+        if writer is None:
+            return False
+        live = writer.current()
+        before = state_of(live)
+        # A node that failed and was given back is as it was.
+        begun = before in BEGUN or (before == states.FAILED and is_tainted(live))
+        state = before if before in BEGUN else states.HOST if begun else states.CORDON
+        try:
+            writer.cordon(state, turn.wave, not turn.cordon)
+        except NpuError:
+            # Somebody else was faster: nothing was done.
+            self._end(states.REQUIRED, "")
+            raise
+        return begun
+
+    def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> None:
+        """Empty the node. After a failure it is as it was before, or, with `begun`, it stays out of service."""
+        writer = self._writer
+        if writer is None:
+            return
+        try:
+            leave_node(writer, policy, tell, self._clock, self._sleep)
+            writer.state(states.HOST)
+        except NpuError as exc:
+            said = self._failed(writer, exc, begun)
+            raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
+
+    def come_back(self, back: Back | None) -> bool:
+        """After the host part has ended well. Whether anything was to be done; NpuError when the node is not back."""
+        writer = self._writer
+        if writer is None:
+            return self._end(states.DONE, "")
+        if not self._is_mine(writer.read()):
+            return False
+        try:
+            if writer.open_gates():
+                writer.state(states.RESTART)
+            if back:
+                self._wait_until_back(writer, back)
+            writer.done()
+        except NpuError as exc:
+            said = self._failed(writer, exc, True)
+            raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
+        self._end(states.DONE, "")
+        return True
+
+    def failed(self, error: NpuError) -> str:
+        """After a failure: what has become of the node, in words; empty when it was not taken out of service."""
+        writer = self._writer
+        if writer is None:
+            self._end(states.FAILED, error.message)
+            return ""
+        live = writer.read()
+        if not self._is_mine(live):
+            return ""
+        return self._failed(writer, error, state_of(live) not in BEFORE)
+
+    def waits_for_reboot(self, reason: str) -> str:
+        """The host part ends with a reboot that a person does: the node stays out of service until the next run."""
+        writer = self._writer
+        if writer is not None and self._is_mine(writer.read()):
+            writer.state(states.REBOOT, reason)
+        # It holds no turn meanwhile.
+        self._end(states.FAILED, reason)
+        return reason
+
+    def _failed(self, writer: NodeWriter, error: NpuError, begun: bool) -> str:
+        if begun:
+            writer.fail(str(error))
+        else:
+            writer.give_back(str(error))
+        self._end(states.FAILED, error.message)
+        if begun:
+            return "The node %s stays cordoned, with the taint %s." % (self._node, states.FAILED_TAINT)
+        return "The host was not changed, and the node %s is back in service." % self._node
+
+    def _is_mine(self, live: Data) -> bool:
+        """Whether this run works on the node now."""
+        run = (live["metadata"].get("annotations") or {}).get(states.RUN)
+        return run == self._run and state_of(live) in states.UNDER_WAY
+
+    def _end(self, state: str, reason: str) -> bool:
+        def judge(record: Record | None) -> tuple[Record | None, bool]:
+            entry = record.nodes.get(self._node) if record else None
+            if record is None or entry is None or not entry.under_way or entry.run != self._run:
+                return None, False
+            return ended(record, self._node, state, reason, self._now(), self._run), True
+
+        return bool(self._store.change(judge))
+
+    def _wait_until_back(self, writer: NodeWriter, back: Back) -> None:
+        start = self._clock()
+        while True:
+            why = patiently(
+                writer.cluster, lambda: not_back(writer.cluster, self._node, back), self._clock, self._sleep
+            )
+            if not why:
+                return
+            waited = self._clock() - start
+            if waited >= back.timeout:
+                raise NpuError(
+                    "The node %s is not back after %d s: %s." % (self._node, back.timeout, why),
+                    "Look at its pods and at its kubelet, and run again; or raise %sreturn_timeout." % states.ROLLOUT,
+                )
+            self._waits("Node %s: %d of %d s: waits until it is back: %s" % (self._node, waited, back.timeout, why))
+            self._sleep(min(PAUSE, back.timeout - waited))
+
+
+def state_of(node: t.Mapping[str, t.Any]) -> str:
+    """The state that the label of a node says; empty for none of ours."""
+    found = str((node["metadata"].get("labels") or {}).get(states.LABEL) or "")
+    return found if found in states.STATES else ""
+
+
+def is_tainted(node: t.Mapping[str, t.Any]) -> bool:
+    """Whether a failed rollout keeps pods from the node."""
+    taints = (node.get("spec") or {}).get("taints") or []
+    return any(one.get("key") == states.FAILED_TAINT for one in taints)
+
+
+def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
+    """Whether a rollout has begun with a node and not put it back."""
+    return state_of(node) in states.UNDER_WAY or is_tainted(node)
+
+
+def not_back(cluster: Cluster, name: str, back: Back) -> str:
+    """Why a node does not offer its NPUs yet; empty when it does."""
+    node = cluster.get("v1", "Node", name)
+    if node is None:
+        return "it was deleted"
+    if not node_ready(node):
+        return "it is not Ready"
+    offered, resource = allocatable_npus(node, back.inputs["resource_name"]), back.inputs["resource_name"]
+    wanted = 1 if back.expected is None else back.expected
+    if offered < wanted:
+        return "%d %s allocatable, %s expected" % (offered, resource, "some" if back.expected is None else wanted)
+    pods = cluster.list("v1", "Pod", back.inputs["namespace"], SELECTOR, "spec.nodeName=" + name)
+    unready = [pod_name(pod) for pod in pods if not pod_ready(pod)]
+    return "not ready: %s" % listed(unready) if unready else ""
