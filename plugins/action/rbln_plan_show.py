@@ -71,7 +71,7 @@ def _registered(variables: Result, host: str) -> Result:
 
 def _rollout(told: t.Iterable[Result]) -> Result:
     """The rollout that a run would make, as the first host has planned it for all; empty for none."""
-    cut = next((said[CUT] for said in told if said.get(CUT)), {})
+    cut: Result = next((said[CUT] for said in told if said.get(CUT)), {})
     found: Result = json.loads(cut.get("table") or "{}")
     if cut.get("msg") and not found:
         found = {"error": cut["msg"], "lines": [["STOP  %s" % cut["msg"], "bad"]]}

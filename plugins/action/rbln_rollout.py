@@ -143,6 +143,9 @@ class ActionModule(Places, Answering):
         settings = of_rollout.settings_of(place.given, {one.pool for one in hosts})
         goal = goal_of((plans[host].get("wanted") or {} for host in place.hosts), INPUT)
         fleet = Fleet(hosts, settings, set(nodes.values()), goal)
+        if not (cluster or fleet.limited or place.given["before"] or place.given["after"]):
+            # Without a node and without limits there is nothing to wait for.
+            return
         run, now = uuid.uuid4().hex[:12], utc()
         observed = registered_of(task_vars, INPUTS).get("at")
         fleet.cut(self._store(cluster, place.operands, pools, task_vars), run, moment(observed) if observed else now, now,
@@ -197,6 +200,8 @@ class ActionModule(Places, Answering):
         return {"changed": changed, "after": after, "msg": "%s is back in service." % mine["node"]}
 
     def _finish(self, args: Result, task_vars: Result) -> Result:
+        if self._dry_run:
+            return {"changed": False, "msg": []}
         hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
         raw = {host: task_vars["hostvars"].raw_get(host) for host in hosts}
         left = {host: registered_of(found, LEFT) for host, found in raw.items()}

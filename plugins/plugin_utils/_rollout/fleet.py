@@ -57,8 +57,8 @@ class Fleet:
     def limited(self) -> bool:
         """Whether hosts may have to wait for each other."""
         return any(
-            one.waves or one.max_parallel or one.max_unavailable != "100%"
-            for one in (self.settings[going.pool] for going in self.going)
+            one.waves or one.max_parallel or one.max_unavailable != "100%" or one.failure_budget or one.window
+            for one in self.settings.values()
         )
 
     def cut(self, store: Store, run: str, observed: datetime.datetime, now: datetime.datetime, write: bool) -> None:

@@ -12,7 +12,7 @@ import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._inputs.normalise import normalise
-from .._inputs.roles import role_defaults, role_inputs, raw_inputs
+from .._inputs.roles import raw_inputs, role_defaults, role_inputs
 from .._objects.names import role
 from .settings import Settings, read_pools
 from .states import ROLLOUT
@@ -45,8 +45,8 @@ def settings_of(inputs: t.Mapping[str, t.Any], pools: t.Collection[str]) -> dict
 def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None, find: t.Callable[[str], str]) -> None:
     """NpuError on what cannot work, before a host is touched.
 
-    `groups` are those of the inventory, once the hosts are in their pools; a pool that is none of them is unknown. `find`
-    gives the place of a path.
+    `groups` are those of the inventory, once the hosts are in their pools: a pool that is none of them is unknown.
+    `find` gives the place of a path.
     """
     if groups is None:
         settings_of(inputs, ())
@@ -54,7 +54,8 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None, find: t
         read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
     judge_hooks(inputs, find)
     query = inputs["metrics"] or {}
-    if (query.get("url") or query.get("query")) and not (str(query.get("url") or "").startswith(("http://", "https://")) and query.get("query")):
+    url, asked = str(query.get("url") or ""), query.get("query")
+    if (url or asked) and not (asked and url.startswith(("http://", "https://"))):
         raise NpuError(
             f"{ROLLOUT}metrics needs url and query.", "Write {url: https://prometheus.example.com, query: ...}."
         )

@@ -156,7 +156,9 @@ def document(found: Table) -> dict[str, t.Any]:
 def summary(left: t.Mapping[str, t.Mapping[str, t.Any]], failures: t.Mapping[str, t.Mapping[str, t.Any]]) -> list[Line]:
     """How the rollout has ended, from {host: result of its leave} and {host: what failed}."""
     wrong = {host: str(one["msg"]) for host, one in failures.items() if one}
-    stayed = {host: one for host, one in left.items() if one.get("refused") or (host not in wrong and not one.get("goes"))}
+    stayed = {
+        host: one for host, one in left.items() if one.get("refused") or (host not in wrong and not one.get("goes"))
+    }
     waiting = {host: wrong.get(host) or str(one.get("msg") or "") for host, one in stayed.items()}
     failed = {host: text for host, text in wrong.items() if host not in waiting}
     done = [host for host in left if host not in failed and host not in waiting]

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.opened import (
     named_member,
+    nodes_of,
     open_cluster,
     strangers,
 )
@@ -123,16 +124,19 @@ def host(name: str, number: int) -> Any:
 
 def test_a_host_that_is_no_node_is_named_with_the_reason_and_others_are_not() -> None:
     server = Server(node("a", 1), node("b", 2))
-    assert strangers(server, [host("a", 1), host("b", 2)], [], False, "/k") == []  # type: ignore[arg-type]
-    found = strangers(server, [host("a", 1), host("x", 9)], [], False, "/k")  # type: ignore[arg-type]
-    ((error, hosts),) = found
+    good = nodes_of(server, [host("a", 1), host("b", 2)], [], False)  # type: ignore[arg-type]
+    assert strangers(good, "/k") == [] and [one["metadata"]["name"] for one, _error in good.values()] == ["a", "b"]
+    found = nodes_of(server, [host("a", 1), host("x", 9)], [], False)  # type: ignore[arg-type]
+    assert found["x"][0] == {} and found["a"][0]["metadata"]["name"] == "a"
+    ((error, hosts),) = strangers(found, "/k")
     assert hosts == ["x"] and error.message.startswith("x is not a node of the cluster: no node has its system UUID")
     assert error.next_step.startswith("Join the host to the cluster, or check rbln_kubeconfig")
 
 
 def test_many_hosts_that_are_no_nodes_are_one_message() -> None:
     members = [host("x%d" % number, 100 + number) for number in range(8)]
-    ((error, hosts),) = strangers(Server(node("a", 1)), members, [], False, "/k")  # type: ignore[arg-type]
+    found = nodes_of(Server(node("a", 1)), members, [], False)  # type: ignore[arg-type]
+    ((error, hosts),) = strangers(found, "/k")
     assert len(hosts) == 8 and str(error).startswith(
         "8 hosts have no node of their own in the cluster /k: x0, x1, x2, x3, x4 and 3 more. The first: x0 is not "
     )
