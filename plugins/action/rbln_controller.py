@@ -120,7 +120,7 @@ class ActionModule(OfTask, Answering):
             _read_inputs(kind, findings)
             with _found(findings, kind.hosts, kind):
                 inputs = of_rollout.read_inputs(kind.templar, kind.variables)
-                of_rollout.judge(inputs, groups, self._beside)
+                of_rollout.judge(inputs, groups)
         # Where the run ends here, its one message is to have all of it.
         if look == CONTROLLER or misspelt or (fail and findings.stop_all):
             seen = {host: _observed(variables) for host, variables in hosts.items()} if look == CONTROLLER else None

@@ -130,7 +130,7 @@ class ActionModule(Places, Answering):
         told: Result,
     ) -> None:
         """Cut these hosts of one place; NpuError where they cannot go, before any of them is touched."""
-        of_rollout.judge_hooks(place.given, self._beside)
+        of_rollout.judge_hooks(place.given)
         pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in place.hosts}
         cluster = self._open(place.operands) if place.login[0] else None
         nodes = self._nodes(cluster, place, plans, task_vars) if cluster else {host: host for host in place.hosts}
@@ -147,9 +147,9 @@ class ActionModule(Places, Answering):
             # Without a node and without limits there is nothing to wait for.
             return
         run, now = uuid.uuid4().hex[:12], utc()
-        observed = registered_of(task_vars, INPUTS).get("at")
-        fleet.cut(self._store(cluster, place.operands, pools, task_vars), run, moment(observed) if observed else now, now,
-                  not self._dry_run)  # fmt: skip
+        at = registered_of(task_vars, INPUTS).get("at")
+        store = self._store(cluster, place.operands, pools, task_vars)
+        fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
         if cluster and self._dry_run:
             told.update(told_pods(cluster, {one.host: one.node for one in hosts}, policy))
         fleets.append(fleet)
@@ -169,7 +169,7 @@ class ActionModule(Places, Answering):
             return {"changed": False, "goes": False, "msg": "%s was left as it is. %s" % (mine["node"], outcome.reason)}
         result: Result = {"changed": True, "goes": True, "begun": turn.cordon(outcome), "before": ""}
         if place.given["before"] and not mine["only_back"]:
-            return {**result, "before": self._beside(place.given["before"])}
+            return {**result, "before": place.given["before"]}
         if not mine["only_back"]:
             turn.drain(policy_of(place.given, place.operands), self._tell, result["begun"])
         return result
@@ -196,8 +196,7 @@ class ActionModule(Places, Answering):
         if args["reboot_required"]:
             return {"changed": True, "msg": turn.waits_for_reboot("A reboot is due. Next: Reboot it, and run again.")}
         changed = turn.come_back(self._back(place, task_vars) if place.login[0] else None)
-        after = self._beside(place.given["after"]) if place.given["after"] else ""
-        return {"changed": changed, "after": after, "msg": "%s is back in service." % mine["node"]}
+        return {"changed": changed, "after": place.given["after"], "msg": "%s is back in service." % mine["node"]}
 
     def _finish(self, args: Result, task_vars: Result) -> Result:
         if self._dry_run:
@@ -223,7 +222,7 @@ class ActionModule(Places, Answering):
         turns = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
         found: Result = turns.get(task_vars["inventory_hostname"]) or {}
         if not found or found.get("refused"):
-            said = found.get("refused") or "This host has no turn in the rollout. Next: Run the role's main tasks first."
+            said = found.get("refused") or "This host has no turn in the rollout. Next: Run the main tasks of the role."
             what, _next, step = str(said).partition(" Next: ")
             raise NpuError(what, step)
         return found

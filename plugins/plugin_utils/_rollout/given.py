@@ -42,17 +42,16 @@ def settings_of(inputs: t.Mapping[str, t.Any], pools: t.Collection[str]) -> dict
     return read_pools(inputs, {*pools, *(inputs["pools"] or {})})
 
 
-def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None, find: t.Callable[[str], str]) -> None:
+def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None:
     """NpuError on what cannot work, before a host is touched.
 
     `groups` are those of the inventory, once the hosts are in their pools: a pool that is none of them is unknown.
-    `find` gives the place of a path.
     """
     if groups is None:
         settings_of(inputs, ())
     else:
         read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
-    judge_hooks(inputs, find)
+    judge_hooks(inputs)
     query = inputs["metrics"] or {}
     url, asked = str(query.get("url") or ""), query.get("query")
     if (url or asked) and not (asked and url.startswith(("http://", "https://"))):
@@ -61,15 +60,18 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None, find: t
         )
 
 
-def judge_hooks(inputs: t.Mapping[str, t.Any], find: t.Callable[[str], str]) -> None:
-    """NpuError for a hook that is no file of tasks. `find` gives the place of a path."""
+def judge_hooks(inputs: t.Mapping[str, t.Any]) -> None:
+    """NpuError for a hook that is no file of tasks."""
     for name in HOOKS:
         path = inputs[name]
         if not path:
             continue
-        where = find(os.path.expanduser(path))
+        if not os.path.isabs(path):
+            # Ansible would look for it in the role first.
+            step = 'Write its whole path, such as "{{ inventory_dir }}/%s".' % os.path.basename(path)
+            raise NpuError(f"{ROLLOUT}{name} is {path}, which is not an absolute path.", step)
         try:
-            with open(where, encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 tasks = yaml.safe_load(file)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
             why = getattr(exc, "strerror", None) or "it is not YAML"

@@ -59,6 +59,9 @@ class LocalStore:
             [NodeView(name, pool, states[name] != FAILED, state=states[name]) for name, pool in self._hosts.items()]
         )
 
+    def saw(self, node: t.Mapping[str, t.Any]) -> None:
+        """A host without a cluster has no node."""
+
     def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
         """Write the record that `judge` makes of the one there, and return what it says besides."""
         with self._locked():

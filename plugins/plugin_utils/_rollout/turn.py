@@ -56,6 +56,8 @@ class Store(t.Protocol):
 
     def look(self) -> Look: ...
 
+    def saw(self, node: Data) -> None: ...
+
     def change(self, judge: t.Callable[[Record | None], tuple[Record | None, t.Any]]) -> t.Any: ...
 
 
@@ -142,6 +144,7 @@ class Turn:
             # Somebody else was faster: nothing was done.
             self._end(states.REQUIRED, "")
             raise
+        self._store.saw(writer.current())
         return begun
 
     def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> None:
@@ -169,6 +172,7 @@ class Turn:
             if back:
                 self._wait_until_back(writer, back)
             writer.done()
+            self._store.saw(writer.current())
         except NpuError as exc:
             said = self._failed(writer, exc, True)
             raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
@@ -200,6 +204,8 @@ class Turn:
             writer.fail(str(error))
         else:
             writer.give_back(str(error))
+        # Before the record says so: others count the node by both.
+        self._store.saw(writer.current())
         self._end(states.FAILED, error.message)
         if begun:
             return "The node %s stays cordoned, with the taint %s." % (self._node, states.FAILED_TAINT)

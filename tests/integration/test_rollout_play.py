@@ -1,0 +1,265 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plays of site.yml that take nodes out of service, against a real API server; the host part is stood in for."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import signal
+import subprocess
+import typing as t
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration._api_server import NAMESPACE, ApiServer, Data, patient
+from tests.lab._base import until
+from tests.tools.paths import ROOT
+
+UUID = "aaaaaaaa-0000-4000-8000-00000000000%d"
+NODES = ("node-1", "node-2", "node-3")
+NPUS = 2
+STATE = "rebellions.ai/npu-driver-upgrade-state"
+TAINT = "rebellions.ai/npu-driver-upgrade-failed"
+REASON = "rebellions.ai/npu-rollout.reason"
+AUDITED = "rollout-token"
+ROLES = ("Container toolkit", "Validation")
+STEP = {
+    "id": "driver.install", "role": "driver", "component": "driver", "now": "3.2.2", "wanted": "3.4.0",
+    "disruption": "evict", "reason": "Another version.", "after": "", "vendor": "rebellions",
+}  # fmt: skip
+FACTS: Data = {
+    "rbln_observed": {"passed": True, "markers": {"current": True, "present": []}},
+    "rbln_runtimes": {},
+    "rbln": {
+        "pool_key": "ubuntu_24_04_k6_8_0",
+        "npus": [{"product": "RBLN-CA22", "family": "ATOM"}] * NPUS,
+        "counts": {"cards": NPUS, "functions": NPUS, "devices": NPUS, "usable": NPUS},
+        "driver": {"version_loaded": "3.2.2"},
+    },
+}
+
+
+def plays() -> list[Data]:
+    """Those of site.yml from the cut of the waves on; a task stands for the roles of the host part."""
+    site = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text(encoding="utf-8"))
+    _discover, preflight, hosts, cluster, result = copy.deepcopy(site)
+    cut = [task for task in preflight["tasks"] if task["name"] == "Cut the waves"]
+    identity = "{{ {'system_uuid': uuid, 'machine_id': uuid | replace('-', ''), 'node_name': inventory_hostname} }}"
+    plan = {
+        "steps": "{{ [step] if to_do | default(true) else [] }}",
+        "roles": "{{ ['driver'] if to_do | default(true) else [] }}",
+        "stops": [],
+        "cautions": [],
+        "wanted": {"rbln_driver_version": "3.4.0", "rbln_driver_services": []},
+        "observation": {"ansible_facts": {**FACTS, "rbln": {**FACTS["rbln"], "identity": identity}}},
+    }
+    facts = {"rbln_preflight_plan": plan, "rbln_preflight_opened": {"problems": [], "unfinished": "{{ left }}"}}
+    preflight["tasks"] = [{"name": "Plan", "ansible.builtin.set_fact": facts}, *cut]
+    change = hosts["tasks"][1]
+    change["block"] = [task for task in change["block"] if task["name"] not in ROLES]
+    (driver,) = [task for task in change["block"] if task["name"] == "Driver"]
+    del driver["ansible.builtin.include_role"]
+    driver["ansible.builtin.shell"] = "echo {{ inventory_hostname }} >> {{ inventory_dir }}/done; {{ act }}"
+    cluster["tasks"] = [task for task in cluster["tasks"] if "rebellions.npu.rbln_operands" not in str(task)]
+    return [preflight, hosts, cluster, result]
+
+
+class Site:
+    def __init__(self, api: ApiServer, home: Path) -> None:
+        self.api, self.home = api, home
+        (home / "site.yml").write_text(yaml.safe_dump(plays(), sort_keys=False))
+
+    def argv(self, *argv: str, hosts: t.Mapping[str, Data] | None = None, user: str = "admin", **inputs: t.Any) -> list[str]:
+        own: dict[str, Data] = {
+            name: {"uuid": UUID % number, **(hosts or {}).get(name, {})} for number, name in enumerate(NODES, 1)
+        }
+        group = {
+            "hosts": own,
+            "vars": {
+                "ansible_connection": "local",
+                "ansible_become": False,
+                "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+                "rbln_kubeconfig": str(self.api.home / (user + ".kubeconfig")),
+                "step": STEP,
+                "left": [],
+                "act": "true",
+                **{"rbln_rollout_" + key: value for key, value in inputs.items()},
+            },
+        }
+        (self.home / "hosts.yml").write_text(yaml.safe_dump({"npu_nodes": group}))
+        (self.home / "done").write_text("")
+        return ["ansible-playbook", "-i", str(self.home / "hosts.yml"), str(self.home / "site.yml"), *argv]
+
+    def run(self, *argv: str, **more: t.Any) -> tuple[int, str]:
+        env = dict(os.environ, XDG_CACHE_HOME=str(self.home / "cache"), ANSIBLE_NOCOLOR="1")
+        words = self.argv(*argv, **more)
+        done = subprocess.run(words, capture_output=True, text=True, env=env, timeout=patient(180), check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def changed(self) -> list[str]:
+        """The hosts whose host part ran, in this order."""
+        return (self.home / "done").read_text().split()
+
+    def node(self, name: str) -> Data:
+        return self.api._call("GET", "/api/v1/nodes/" + name)
+
+    def state(self, name: str) -> tuple[str, bool, bool]:
+        """(label, cordoned, tainted)."""
+        node = self.node(name)
+        taints = [one["key"] for one in node["spec"].get("taints", [])]
+        cordoned = bool(node["spec"].get("unschedulable"))
+        return node["metadata"].get("labels", {}).get(STATE, ""), cordoned, TAINT in taints
+
+    def record(self) -> Data:
+        found = self.api._call("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/rbln-rollout")
+        data: Data = json.loads(found["data"]["run"])
+        return data
+
+    def clean(self) -> None:
+        for name in NODES:
+            node = self.node(name)
+            labels = {STATE: None}
+            notes = {key: None for key in node["metadata"].get("annotations", {}) if "npu-rollout" in key}
+            body = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"unschedulable": None, "taints": None}}
+            self.api._call("PATCH", "/api/v1/nodes/" + name, body)
+        self.api._call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/configmaps/rbln-rollout")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[ApiServer]:
+    api = ApiServer(tmp_path_factory.mktemp("api") / "home", ("lowly",), audited=AUDITED)
+    try:
+        api.start()
+        for number, name in enumerate(NODES, 1):
+            api.add_node(name, UUID % number, NPUS)
+        rules = ["--verb=get,list,patch", "--resource=nodes"]
+        api.kubectl("create", "clusterrole", "lowly", *rules)
+        api.kubectl("create", "clusterrolebinding", "lowly", "--clusterrole=lowly", "--user=lowly")
+        yield api
+    finally:
+        api.stop()
+
+
+@pytest.fixture
+def site(server: ApiServer, tmp_path: Path) -> t.Iterator[Site]:
+    found = Site(server, tmp_path)
+    yield found
+    found.clean()
+
+
+UPGRADE = ("-e", "__rbln_rollout_upgrade=true")
+BACK = ("upgrade-done", False, False)
+
+
+def test_nodes_go_in_waves_come_back_and_a_second_run_changes_nothing(site: Site, server: ApiServer) -> None:
+    code, told = site.run("--check", *UPGRADE, waves=[1, "100%"])
+    assert code == 0 and site.changed() == [], told
+    assert {site.state(name) for name in NODES} == {("", False, False)}
+    since = len(server.asked())
+    code, text = site.run(*UPGRADE, user=AUDITED, waves=[1, "100%"], max_unavailable=2)
+    assert code == 0, text
+    assert site.changed()[0] == "node-1" and sorted(site.changed()) == list(NODES)
+    assert {site.state(name) for name in NODES} == {BACK}
+    assert "Rollout: 3 done, 0 failed, 0 left as they are" in text
+    assert [wave for pool in site.record()["pools"].values() for wave in pool["waves"]] == [["node-1"], ["node-2", "node-3"]]
+    asked = server.asked()[since:]
+    # The API server is asked what it serves, and which rights the account has, once a run.
+    shared = ("selfsubject", "/api", "/version")
+    of_nodes = [one for one in asked if not one[1].startswith(shared)]
+    begin = next(at for at, one in enumerate(of_nodes) if one[2] in NODES)
+    assert len(of_nodes) - begin <= 12 * len(NODES), of_nodes
+    before = [site.node(name)["metadata"]["resourceVersion"] for name in NODES]
+    code, text = site.run(*UPGRADE, hosts={name: {"to_do": False} for name in NODES})
+    assert code == 0 and site.changed() == [] and "changed=0" in text, text
+    assert [site.node(name)["metadata"]["resourceVersion"] for name in NODES] == before
+
+
+def test_U03_drain_failed_a_node_whose_host_part_fails_stays_out_and_the_others_do_not_begin(site: Site) -> None:
+    code, text = site.run(*UPGRADE, hosts={"node-1": {"act": "false"}})
+    assert code == 2 and site.changed() == ["node-1"], text
+    assert site.state("node-1") == ("upgrade-failed", True, True)
+    assert "Driver" in site.node("node-1")["metadata"]["annotations"][REASON]
+    assert {site.state(name) for name in NODES[1:]} == {("", False, False)}
+    red = dict(re.findall(r"^fatal: \[([^\]]+)\]: FAILED! => (.*node-1.*)$", text, re.M))
+    assert sorted(red) == list(NODES), text
+    assert "stays cordoned, with the taint" in red["node-1"] and "failure_budget" in red["node-2"]
+    assert "Rollout: 0 done, 1 failed, 2 left as they are" in text
+    # Repaired by hand: its plan is empty, and it is put back; the others follow.
+    repaired = {"node-1": {"to_do": False}}
+    code, text = site.run(*UPGRADE, "-e", '{"left": ["node-1"]}', hosts=repaired)
+    assert code == 0 and sorted(site.changed()) == ["node-2", "node-3"], text
+    assert {site.state(name) for name in NODES} == {BACK}
+
+
+def test_U03_drain_failed_a_node_that_cannot_be_drained_is_given_back(site: Site, server: ApiServer) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "alone"},
+        "spec": {
+            "nodeName": "node-1",
+            "containers": [{"name": "a", "image": "x", "resources": {"limits": {"rebellions.ai/npu": "1"}}}],
+        },
+    }
+    server._call("POST", "/api/v1/namespaces/default/pods", pod)
+    try:
+        told = site.run("--check", *UPGRADE)[1]
+        code, text = site.run(*UPGRADE, failure_budget=0)
+        refused = site.run(hosts={name: {"to_do": name == "node-1"} for name in NODES})
+    finally:
+        server._call("DELETE", "/api/v1/namespaces/default/pods/alone", {"gracePeriodSeconds": 0})
+    assert code == 2 and sorted(site.changed()) == [] and "default/alone" in text, text
+    assert site.state("node-1") == ("upgrade-failed", False, False)
+    assert {site.state(name) for name in NODES[1:]} == {BACK}
+    assert "The host was not changed" in text
+    # site evicts nothing by itself.
+    assert refused[0] == 2 and "rbln_rollout_pods" in refused[1]
+
+
+def test_U02_state_lost_a_run_that_was_killed_is_finished_by_the_next(site: Site) -> None:
+    words = site.argv(*UPGRADE, hosts={"node-1": {"act": "sleep 60"}})
+    env = dict(os.environ, ANSIBLE_NOCOLOR="1")
+    with open(site.home / "killed.log", "wb") as log:
+        killed = subprocess.Popen(words, stdout=log, stderr=log, env=env, start_new_session=True)
+        try:
+            until(patient(60), "the host part", lambda: site.changed() == ["node-1"])
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
+            killed.wait()
+    assert site.state("node-1") == ("host-change-required", True, False)
+    # The host part had ended: the plan is empty now, and the node carries our state.
+    code, text = site.run(*UPGRADE, "-e", '{"left": ["node-1"]}', hosts={"node-1": {"to_do": False}})
+    assert code == 0, text
+    assert sorted(site.changed()) == ["node-2", "node-3"] and {site.state(name) for name in NODES} == {BACK}
+
+
+def test_what_cannot_work_is_one_message_before_a_node_is_touched(site: Site) -> None:
+    before = [site.node(name)["metadata"]["resourceVersion"] for name in NODES]
+    for user, inputs, told in (
+        ("admin", {"waves": [5, 2]}, "rbln_rollout_waves"),
+        ("admin", {"max_unavailable": 0}, "rbln_rollout_max_unavailable"),
+        ("admin", {"before": "/nowhere.yml"}, "/nowhere.yml"),
+        ("lowly", {}, "lacks rights: "),
+    ):
+        code, text = site.run(*UPGRADE, user=user, **inputs)
+        assert code == 2 and told in text and text.count("fatal: [") == 1, text
+        assert " Next: " in text and site.changed() == []
+    assert [site.node(name)["metadata"]["resourceVersion"] for name in NODES] == before
+
+
+def test_a_cordon_of_another_is_left_alone_and_the_hooks_run(site: Site, server: ApiServer) -> None:
+    for name in ("before", "after"):
+        task = {"name": "Note", "ansible.builtin.shell": "echo %s-{{ inventory_hostname }} >> {{ inventory_dir }}/done" % name}
+        (site.home / (name + ".yml")).write_text(yaml.safe_dump([task]))
+    hooks = {name: str(site.home / (name + ".yml")) for name in ("before", "after")}
+    server.kubectl("cordon", "node-2")
+    code, text = site.run(*UPGRADE, "--limit", "node-1,node-2", **hooks)
+    assert code == 0, text
+    assert site.changed() == ["before-node-1", "node-1", "after-node-1"]
+    assert site.state("node-2") == ("", True, False)
+    assert "left    node-2: It was left out when the waves were cut, by a cordon" in text
