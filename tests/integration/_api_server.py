@@ -21,6 +21,9 @@ from tests.lab._go import program
 Data = t.Dict[str, t.Any]
 NAMESPACE = "rbln-system"
 RESOURCE = "rebellions.ai/npu"
+CONTROLLERS = (
+    "daemonset-controller", "endpointslice-controller", "namespace-controller", "garbage-collector-controller",
+)  # fmt: skip
 # The tag of images that no kubelet can pull.
 NO_IMAGE = "not-there"
 
@@ -40,14 +43,21 @@ class ApiServer:
     """`users` are names with a token of the same name; `admin` may do everything, the others what RBAC gives them.
 
     `audited` is one more user who may do everything; `asked` returns the requests of that user. `more` are further
-    flags of the API server.
+    flags of the API server, `controllers` further ones of the controller manager.
     """
 
-    def __init__(self, home: Path, users: t.Sequence[str] = (), audited: str = "", more: t.Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        users: t.Sequence[str] = (),
+        audited: str = "",
+        more: t.Sequence[str] = (),
+        controllers: t.Sequence[str] = (),
+    ) -> None:
         self.home = home
         self.port = _port()
         self._store = ""
-        self._audited, self._more = audited, list(more)
+        self._audited, self._more, self._controllers = audited, list(more), list(controllers)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._kube = program("kube")
         self._trust = ssl.create_default_context()
@@ -127,7 +137,7 @@ class ApiServer:
         access = ["--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config]
         loops = [
             "--controllers",
-            "daemonset-controller,endpointslice-controller,namespace-controller,garbage-collector-controller",
+            ",".join((*CONTROLLERS, *self._controllers)),
             "--leader-elect=false",
         ]
         place = ["--bind-address", "127.0.0.1", "--secure-port", str(_port()), "--cert-dir", self.home / "manager"]

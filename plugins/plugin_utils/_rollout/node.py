@@ -64,11 +64,13 @@ class NodeWriter:
         """The node as this run has last seen it."""
         return self._node or self.read()
 
-    def cordon(self, state: str, wave: int, upgrade_foreign: bool = False) -> bool:
+    def cordon(self, state: str, wave: int, upgrade_foreign: bool = False, components: t.Iterable[str] = ()) -> bool:
         """Take the node out of service with `state`; False when that had been done.
 
-        NpuError for a cordon of others, unless `upgrade_foreign`: then it stays theirs.
+        `components` are those that will leave it: their open gates are noted in the same request. NpuError for a cordon
+        of others, unless `upgrade_foreign`: then it stays theirs.
         """
+        gates = [states.GATE_PREFIX + name for name in components]
 
         def judge(node: Data) -> Data | None:
             annotations = _annotations(node)
@@ -89,6 +91,7 @@ class NodeWriter:
                 states.REASON: None,
                 states.CORDONED: "true" if ours or not closed else None,
                 FORMER: json.dumps(former, sort_keys=True) if former else None,
+                **_noted(node, [key for key in gates if _labels(node).get(key) == "true"]),
                 **alone,
             }
             return _with_spec(self._patch(node, state, own), {} if closed else {"unschedulable": True})
@@ -126,36 +129,25 @@ class NodeWriter:
         return self._change(judge, "Keep node %s out of service" % self.name)
 
     def close_gates(self, components: t.Iterable[str]) -> bool:
-        """Let these components of ours leave the node; their gates are remembered on the node first."""
+        """Let these components of ours leave the node; their gates are noted on the node first."""
         keys = [states.GATE_PREFIX + name for name in components]
 
-        def remember(node: Data) -> Data | None:
-            labels, kept = _labels(node), _former(_annotations(node).get(states.GATES))
-            for key in keys:
-                if labels.get(key) != "false":
-                    kept.setdefault(key, labels.get(key))
-            theirs = {key: "false" for key in kept if _is_theirs(node, key)}
-            own = {states.GATES: json.dumps(kept, sort_keys=True)} if kept else {}
+        def note(node: Data) -> Data | None:
+            own = _noted(node, keys)
+            theirs = {key: "false" for key in _former(own.get(states.GATES)) if _is_theirs(node, key)}
             return self._patch(node, "", own, theirs)
 
         def close(node: Data) -> dict[str, str | None]:
-            return dict.fromkeys(_former(_annotations(node).get(states.GATES)), "false")
+            return dict.fromkeys(_kept_gates(node), "false")
 
-        noted = self._change(remember, "Close gates of node %s" % self.name)
+        noted = self._change(note, "Close gates of node %s" % self.name)
         return self._apply_gates(close) or noted
 
     def open_gates(self) -> bool:
-        """Let the components of ours come back: each gate as it was before `close_gates`."""
-
-        def kept(node: Data) -> dict[str, str | None]:
-            return _former(_annotations(node).get(states.GATES))
-
-        def forget(node: Data) -> Data | None:
-            theirs = {key: value for key, value in kept(node).items() if _is_theirs(node, key)}
-            return self._patch(node, "", {states.GATES: None}, theirs)
-
-        opened = self._apply_gates(kept)
-        return self._change(forget, "Open gates of node %s" % self.name) or opened
+        """Let our components come back: each gate as before `close_gates`. The note of them stays until the end."""
+        opened = self._apply_gates(_kept_gates)
+        theirs = self._change(lambda node: self._patch(node, "", {}, _their_gates(node)), "Open gates of " + self.name)
+        return opened or theirs
 
     def _apply_gates(self, wanted: t.Callable[[Data], dict[str, str | None]]) -> bool:
         """Give our gates these values, or remove those of None, as the manager that our labels of nodes have."""
@@ -186,10 +178,11 @@ class NodeWriter:
         own: dict[str, str | None] = {
             states.REASON: line(reason, _LONGEST) if reason else None,
             states.CORDONED: None,
+            states.GATES: None,
             FORMER: None,
             **back,
         }
-        patch = self._patch(node, state, own)
+        patch = self._patch(node, state, own, _their_gates(node))
         spec: Data = {"unschedulable": None} if is_ours(node) else {}
         taints = [one for one in _taints(node) if one.get("key") != states.FAILED_TAINT]
         if taints != _taints(node):
@@ -283,6 +276,25 @@ def gates_to_close(node: t.Mapping[str, t.Any], components: t.Iterable[str], run
     """The components, by name, whose gate is open on this node or whose pods are on it."""
     labels = _labels(node)
     return [name for name in components if name in running or labels.get(states.GATE_PREFIX + name) == "true"]
+
+
+def _kept_gates(node: t.Mapping[str, t.Any]) -> dict[str, str | None]:
+    """What the gates were before we closed them; None for one that was not there."""
+    return _former(_annotations(node).get(states.GATES))
+
+
+def _noted(node: t.Mapping[str, t.Any], gates: t.Iterable[str]) -> dict[str, str | None]:
+    """The annotation with the values of these gates besides those that it has; none for nothing to keep."""
+    kept, labels = _kept_gates(node), _labels(node)
+    for key in gates:
+        if labels.get(key) != "false":
+            kept.setdefault(key, labels.get(key))
+    return {states.GATES: json.dumps(kept, sort_keys=True)} if kept else {}
+
+
+def _their_gates(node: t.Mapping[str, t.Any]) -> dict[str, str | None]:
+    """The former values of the gates that others have set."""
+    return {key: value for key, value in _kept_gates(node).items() if _is_theirs(node, key)}
 
 
 def _is_theirs(node: t.Mapping[str, t.Any], key: str) -> bool:

@@ -18,7 +18,7 @@ from .pods import Policy as Pods
 LEASE = ("coordination.k8s.io/v1", "Lease")
 
 
-def require_rollout_rights(cluster: Cluster, inputs: Inputs, pods: Pods, where: str) -> None:
+def require_rollout_rights(cluster: Cluster, inputs: Inputs, where: str, pods: Pods) -> None:
     """NpuError that names every right that the account which `where` names lacks."""
     require_rights(cluster, rollout_rights(inputs, pods, discover(cluster)), inputs["namespace"], where)
 

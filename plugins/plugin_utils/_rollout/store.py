@@ -233,18 +233,21 @@ def small(node: Data) -> Data:
     }
 
 
-def view_of(small: Data, record: Record | None) -> NodeView:
-    """A node as `decide` knows it. Its pool is that of the record: a change of the kernel changes its labels."""
-    meta = small["metadata"]
+def view_of(node: Data, record: Record | None) -> NodeView:
+    """What `small` kept of a node, as `decide` knows it.
+
+    Its pool is that of the record, since a change of the kernel changes its labels.
+    """
+    meta = node["metadata"]
     labels, name = meta["labels"], meta["name"]
     known = record.nodes.get(name) if record else None
     pool = pool_of(labels)
     return NodeView(
         name=name,
         pool=known.pool if known else pool.key if pool else "",
-        ready=small["ready"],
-        schedulable=not is_cordoned(small),
-        ours=small["ours"],
+        ready=node["ready"],
+        schedulable=not is_cordoned(node),
+        ours=node["ours"],
         state=str(labels.get(states.LABEL) or ""),
         run=str(meta["annotations"].get(states.RUN) or ""),
         skip=labels.get(states.SKIP) == "true",

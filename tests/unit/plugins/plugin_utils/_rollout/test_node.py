@@ -157,8 +157,23 @@ def test_gates_are_closed_and_opened_without_taking_labels_from_their_owner() ->
     after = api.node()
     assert after["metadata"]["labels"] == {**labels, GATE + "dra-driver": "true", states.LABEL: states.PODS}
     assert owned_labels(after) == set(labels)
-    assert states.GATES not in after["metadata"]["annotations"]
     assert writer(api).open_gates() is False
+    # A run that was killed here and begins again does not take closed gates for what they were.
+    writer(api).close_gates(["device-plugin", "dra-driver", "smd"])
+    writer(api).done()
+    after = api.node()
+    assert after["metadata"]["labels"] == {**labels, GATE + "dra-driver": "true", states.LABEL: states.DONE}
+    assert owned_labels(after) == set(labels) and states.GATES not in after["metadata"]["annotations"]
+
+
+def test_open_gates_are_noted_with_the_cordon() -> None:
+    api = Api(node(labels={GATE + "device-plugin": "true", GATE + "smd": "false"}))
+    one = writer(api)
+    one.cordon(states.PODS, 1, components=["device-plugin", "smd", "dra-driver"])
+    assert json.loads(api.node()["metadata"]["annotations"][states.GATES]) == {GATE + "device-plugin": "true"}
+    asked = api.requests
+    one.close_gates(["device-plugin"])
+    assert api.requests == asked + 1 and api.node()["metadata"]["labels"][GATE + "device-plugin"] == "false"
 
 
 def test_a_gate_that_was_closed_before_stays_closed() -> None:
