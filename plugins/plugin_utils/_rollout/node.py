@@ -109,7 +109,12 @@ class NodeWriter:
         return self._change(lambda node: self._end(node, states.DONE, ""), "Return node %s" % self.name)
 
     def give_back(self, reason: str) -> bool:
-        """After a failure that changed nothing on the host: as it was before, with the reason."""
+        """After a failure that changed nothing on the host: as it was before, with the reason.
+
+        A node that an earlier failure keeps out of service stays out.
+        """
+        if _without_taint(self.current()):
+            return self.fail(reason)
         self.open_gates()
         return self._change(lambda node: self._end(node, states.FAILED, reason), "Return node %s" % self.name)
 
@@ -144,10 +149,16 @@ class NodeWriter:
         return self._apply_gates(close) or noted
 
     def open_gates(self) -> bool:
-        """Let our components come back: each gate as before `close_gates`. The note of them stays until the end."""
+        """Let our components come back after the host part: each gate as before `close_gates`, and no taint of ours.
+
+        The note of the gates stays until the end.
+        """
+
+        def judge(node: Data) -> Data | None:
+            return _with_spec(self._patch(node, "", {}, _their_gates(node)), _without_taint(node))
+
         opened = self._apply_gates(_kept_gates)
-        theirs = self._change(lambda node: self._patch(node, "", {}, _their_gates(node)), "Open gates of " + self.name)
-        return opened or theirs
+        return self._change(judge, "Open gates of node %s" % self.name) or opened
 
     def _apply_gates(self, wanted: t.Callable[[Data], dict[str, str | None]]) -> bool:
         """Give our gates these values, or remove those of None, as the manager that our labels of nodes have."""
@@ -184,10 +195,7 @@ class NodeWriter:
         }
         patch = self._patch(node, state, own, _their_gates(node))
         spec: Data = {"unschedulable": None} if is_ours(node) else {}
-        taints = [one for one in _taints(node) if one.get("key") != states.FAILED_TAINT]
-        if taints != _taints(node):
-            spec["taints"] = taints
-        return _with_spec(patch, spec)
+        return _with_spec(patch, {**spec, **_without_taint(node)})
 
     def _patch(
         self, node: Data, state: str, own: t.Mapping[str, str | None], more: t.Mapping[str, str | None] | None = None
@@ -312,6 +320,12 @@ def _annotations(node: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def _taints(node: t.Mapping[str, t.Any]) -> list[Data]:
     return list((node.get("spec") or {}).get("taints") or [])
+
+
+def _without_taint(node: t.Mapping[str, t.Any]) -> Data:
+    """The change of the specification that removes our taint; empty for a node without it."""
+    taints = [one for one in _taints(node) if one.get("key") != states.FAILED_TAINT]
+    return {"taints": taints} if taints != _taints(node) else {}
 
 
 def _former(text: t.Any) -> dict[str, str | None]:

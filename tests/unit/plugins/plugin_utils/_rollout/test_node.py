@@ -134,6 +134,24 @@ def test_U03_a_failure_of_the_host_keeps_the_node_out_until_it_is_done() -> None
     assert len(api.node()["spec"]["taints"]) == 1
 
 
+def test_U03_a_failed_node_that_cannot_be_drained_again_is_not_given_back() -> None:
+    api = Api(node())
+    one = writer(api)
+    one.cordon(states.VALIDATE, 1)
+    one.fail("driver_loaded failed")
+    again = writer(api, "run-2")
+    again.cordon(states.PODS, 1)
+    again.give_back("pod team/a did not leave")
+    told = shown(api)
+    assert (told["cordoned"], told["taints"]) == (True, [states.FAILED_TAINT + "=" + states.VALIDATE])
+    assert (told["state"], told["reason"]) == (states.FAILED, "pod team/a did not leave")
+    # Our components, which do not tolerate the taint, come back before the node does.
+    again.cordon(states.RESTART, 1)
+    assert again.open_gates() is True and shown(api)["taints"] == [] and shown(api)["cordoned"] is True
+    again.fail("no NPU is allocatable")
+    assert shown(api)["taints"] == [states.FAILED_TAINT + "=" + states.RESTART]
+
+
 def test_a_failed_node_that_nobody_had_cordoned_is_cordoned() -> None:
     api = Api(node())
     writer(api).fail("no")
