@@ -406,6 +406,16 @@ def test_a_label_pauses_and_an_annotation_approves(site: Site) -> None:
     assert seen == ["pause"] and store.read()[1] == "pause"
 
 
+def test_a_second_controller_is_kept_out_until_the_first_one_ends(site: Site) -> None:
+    one, other = RunStore(site.cluster(), inputs()), RunStore(site.cluster(), inputs(lease_timeout=1))
+    one.claim("run-1")
+    with pytest.raises(NpuError, match="/run-1 holds the Lease rbln-rollout"):
+        other.claim("run-2")
+    one.release()
+    other.claim("run-2")
+    other.release()
+
+
 def test_rights_are_asked_before_the_first_cordon(site: Site) -> None:
     site.server.kubectl(
         "create", "clusterrole", "mover", "--verb=get,list,patch,create,update", "--resource=nodes,pods,configmaps,"

@@ -30,7 +30,7 @@ def _now() -> str:
 
 
 class WriteLease:
-    """Held between `take` and `give_up`.
+    """Held between `take` and `give_up`, by one process, or by all that know the `holder`. `name` is what it guards.
 
     `check` is called before each write: it renews in time, and raises an error when the Lease was lost.
     """
@@ -41,14 +41,16 @@ class WriteLease:
         inputs: Inputs,
         clock: t.Callable[[], float] = time.monotonic,
         sleep: t.Callable[[float], None] = time.sleep,
+        name: str = "operands",
+        holder: str = "",
     ) -> None:
         self._cluster = cluster
-        self._name = object_name(inputs, "operands")
+        self._name = object_name(inputs, name)
         self._path = cluster.path(API, "Lease", inputs["namespace"])
         self._meta = metadata(inputs, COMPONENT, self._name)
         self._timeout, self._duration = inputs["lease_timeout"], inputs["lease_duration"]
         self._clock, self._sleep = clock, sleep
-        self.holder = "%s/%d/%s" % (platform.node(), os.getpid(), secrets.token_hex(4))
+        self.holder = holder or "%s/%d/%s" % (platform.node(), os.getpid(), secrets.token_hex(4))
         self._renewed = 0.0
 
     def take(self) -> None:

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import platform
 import random
 import time
 import typing as t
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import ApiError, Cluster, Data
+from .._cluster.lease import WriteLease
 from .._components.pools import pool_of
 from .._deliver_cluster.namespace import CREATED
 from .._nodes.readiness import node_ready
@@ -26,7 +28,7 @@ from .._objects.inputs import Inputs
 from .._objects.parts import metadata, object_name
 from . import states
 from .node import is_cordoned, is_ours
-from .outage import Clock, Sleep, patiently
+from .outage import Clock, Sleep, is_passing, patiently
 from .record import Record, from_json, to_json
 from .view import NodeView
 
@@ -94,7 +96,8 @@ class RunStore:
                     self._cluster, functools.partial(self._cluster.list, "v1", "Node"), self._clock, self._sleep
                 )
                 self._get()
-                tick = {**self._tick(), "at": self._clock(), "nodes": [small(node) for node in nodes]}
+                tick = self._renew(self._tick())
+                tick = {**tick, "at": self._clock(), "nodes": [small(node) for node in nodes]}
                 self._keep(tick)
             record = self._parsed(tick["map"])
             return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in tick["nodes"]))
@@ -102,6 +105,43 @@ class RunStore:
     def nodes(self) -> list[NodeView]:
         """The nodes, not older than a tick."""
         return list(self.look().nodes)
+
+    def claim(self, run: str) -> None:
+        """Keep other controllers out while this run lives: fresh looks renew the Lease. NpuError names who has it.
+
+        What a run may do depends on the record alone: a Lease that was lost is not missed.
+        """
+        lease = self._lease("%s/%s" % (platform.node(), run))
+        try:
+            lease.take()
+        except ApiError as exc:
+            if exc.status != 404:
+                raise
+            self._make_namespace()
+            lease.take()
+        with self._locked():
+            self._keep({**self._tick(), "holder": lease.holder, "renewed": self._clock()})
+
+    def release(self) -> None:
+        """Let another controller begin at once."""
+        with self._locked():
+            tick = self._tick()
+            if tick.get("holder"):
+                self._lease(tick["holder"]).give_up()
+                self._keep({**tick, "holder": ""})
+
+    def _lease(self, holder: str) -> WriteLease:
+        return WriteLease(self._cluster, self._inputs, self._clock, self._sleep, COMPONENT, holder)
+
+    def _renew(self, tick: Data) -> Data:
+        """The tick after a renewal of the Lease, when it is time for one."""
+        if not tick.get("holder") or self._clock() - tick["renewed"] < self._inputs["lease_duration"] / 3:
+            return tick
+        try:
+            self._lease(tick["holder"]).check()
+        except NpuError as exc:
+            return tick if is_passing(exc) else {**tick, "holder": ""}
+        return {**tick, "renewed": self._clock()}
 
     def saw(self, node: Data) -> None:
         """Let all processes know a node as it was after a change of ours."""

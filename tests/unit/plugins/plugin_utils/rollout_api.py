@@ -129,6 +129,11 @@ class Api:
         if path.endswith("/eviction"):
             assert tries == 1 and body["kind"] == "Eviction"
             return self._evict(path.split("/")[-2], path.split("/")[-4], body["deleteOptions"], what)
+        if method == "GET":
+            key = ("Lease", path.split("/")[-3], path.split("/")[-1])
+            if key not in self.items:
+                raise ApiError(404, what, {"message": "gone"})
+            return 200, copy.deepcopy(self.items[key])
         if method == "POST":
             item = body
             if item["kind"] != "Namespace" and ("Namespace", "", item["metadata"]["namespace"]) not in self.items:

@@ -214,3 +214,45 @@ def test_a_look_at_a_thousand_nodes_is_small(tmp_path: Path) -> None:
     assert len(one.look().nodes) == 1000
     assert len(json.dumps(api.items[MAP])) < 200_000
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2_000_000
+
+
+LEASE = ("Lease", "rbln-system", "rbln-rollout")
+
+
+def test_a_second_controller_waits_for_the_lease_that_looks_renew(tmp_path: Path) -> None:
+    api = Api(node("a"))
+    one = store(api, tmp_path)
+    one.claim("run-1")
+    assert api.items[LEASE]["spec"]["holderIdentity"].endswith("/run-1")
+    second = store(api)
+    second._inputs["lease_timeout"] = 5
+    with pytest.raises(NpuError, match="Another run writes to this cluster: .*/run-1 holds the Lease rbln-rollout"):
+        second.claim("run-2")
+    worker = store(api, tmp_path)
+    before = api.items[LEASE]["spec"]["renewTime"]
+    api.now += 30
+    worker.look()
+    assert api.items[LEASE]["spec"]["renewTime"] != before
+    asked = api.requests
+    api.now += TICK
+    worker.look()
+    assert api.requests == asked + 2
+    worker.release()
+    second.claim("run-2")
+    assert api.items[LEASE]["spec"]["holderIdentity"].endswith("/run-2")
+
+
+def test_a_lease_that_was_lost_stops_nobody_and_a_dead_holder_is_replaced(tmp_path: Path) -> None:
+    api = Api(NAMESPACE, node("a"))
+    one = store(api, tmp_path)
+    one.claim("run-1")
+    second = store(api)
+    second.claim("run-2")
+    assert 60 <= api.now - 100 < 70 and api.items[LEASE]["spec"]["holderIdentity"].endswith("/run-2")
+    assert [view.name for view in one.look().nodes] == ["a"]
+    asked = api.requests
+    api.now += 2 * TICK
+    one.look()
+    assert api.requests == asked + 2
+    one.release()
+    assert api.items[LEASE]["spec"]["holderIdentity"].endswith("/run-2")
