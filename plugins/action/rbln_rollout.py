@@ -30,7 +30,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names impo
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Skip
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, batches, goal_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, Going, batches, goal_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
@@ -44,6 +44,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     told_pods,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
@@ -91,16 +92,16 @@ class ActionModule(Places, Answering):
         mine = {host for host, plan in plans.items() if host in unfinished or disturbs(plan)}
         turns: Result = {}
         fleets: list[Fleet] = []
-        if mine:
-            told: Result = {}
-            for place in self._places(task_vars, plans):
-                chosen = [host for host in place.hosts if host in mine]
-                if not place.given["enabled"] or not chosen:
-                    continue
-                try:
-                    self._gather(place, chosen, plans, unfinished, task_vars, fleets, turns, told)
-                except NpuError as exc:
-                    turns.update({host: {"refused": str(exc)} for host in chosen})
+        told: Result = {}
+        places: dict[tuple[str, str], list[Place]] = {}
+        for place in self._places(task_vars, plans) if mine else ():
+            if place.given["enabled"]:
+                places.setdefault(place.login, []).append(place)
+        for same in places.values():
+            try:
+                self._gather(same, mine, plans, unfinished, task_vars, fleets, turns, told)
+            except NpuError as exc:
+                turns.update({host: {"refused": str(exc)} for place in same for host in place.hosts if host in mine})
         refused = list(dict.fromkeys(one["refused"] for one in turns.values() if "refused" in one))
         if refused and not fleets:
             # All of them, in one message, before a host is touched.
@@ -120,8 +121,8 @@ class ActionModule(Places, Answering):
 
     def _gather(
         self,
-        place: Place,
-        chosen: list[str],
+        places: list[Place],
+        mine: t.Collection[str],
         plans: t.Mapping[str, Result],
         unfinished: t.Collection[str],
         task_vars: Result,
@@ -129,29 +130,40 @@ class ActionModule(Places, Answering):
         turns: Result,
         told: Result,
     ) -> None:
-        """Cut these hosts of one place; NpuError where they cannot go, before any of them is touched."""
-        of_rollout.judge_hooks(place.given)
-        pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in place.hosts}
-        cluster = self._open(place.operands) if place.login[0] else None
-        nodes = self._nodes(cluster, place, plans, task_vars) if cluster else {host: host for host in place.hosts}
-        hosts = [going(host, nodes[host], plans[host], host in unfinished) for host in chosen if host in nodes]
-        if not hosts:
-            return
-        policy = policy_of(place.given, place.operands)
-        if cluster:
-            require_rollout_rights(cluster, place.operands, policy, place.login[0])
-        settings = of_rollout.settings_of(place.given, {one.pool for one in hosts})
-        goal = goal_of((plans[host].get("wanted") or {} for host in place.hosts), INPUT)
-        fleet = Fleet(hosts, settings, set(nodes.values()), goal)
-        if not (cluster or fleet.limited or place.given["before"] or place.given["after"]):
+        """Cut the hosts of one cluster, or those without; NpuError where they cannot go, before one is touched."""
+        first = places[0]
+        cluster = self._open(first.operands) if first.login[0] else None
+        settings: dict[str, Settings] = {}
+        nodes: dict[str, str] = {}
+        hosts: list[Going] = []
+        for place in places:
+            of_rollout.judge_hooks(place.given)
+            found = self._nodes(cluster, place, plans, task_vars) if cluster else {host: host for host in place.hosts}
+            chosen = [host for host in place.hosts if host in mine and host in found]
+            own = [going(host, found[host], plans[host], host in unfinished) for host in chosen]
+            if cluster and own:
+                require_rollout_rights(cluster, place.operands, place.login[0], policy_of(place.given, place.operands))
+            settings = {**of_rollout.settings_of(place.given, {one.pool for one in own}), **settings}
+            nodes.update(found)
+            hosts += own
+        settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
+        wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
+        fleet = Fleet(hosts, settings, set(nodes.values()), goal_of(wanted, INPUT))
+        hooks = any(place.given["before"] or place.given["after"] for place in places)
+        if not hosts or not (cluster or fleet.limited or hooks):
             # Without a node and without limits there is nothing to wait for.
             return
         run, now = uuid.uuid4().hex[:12], utc()
         at = registered_of(task_vars, INPUTS).get("at")
-        store = self._store(cluster, place.operands, pools, task_vars)
+        pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in nodes}
+        store = self._store(cluster, first.operands, pools, task_vars)
+        if not self._dry_run:
+            store.claim(run)
         fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
         if cluster and self._dry_run:
-            told.update(told_pods(cluster, {one.host: one.node for one in hosts}, policy))
+            for place in places:
+                seen = {one.host: one.node for one in hosts if one.host in place.hosts}
+                told.update(told_pods(cluster, seen, policy_of(place.given, place.operands)))
         fleets.append(fleet)
         local = {} if cluster else {"pools": pools}
         for one in hosts:
@@ -167,11 +179,12 @@ class ActionModule(Places, Answering):
         outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
         if isinstance(outcome, Skip):
             return {"changed": False, "goes": False, "msg": "%s was left as it is. %s" % (mine["node"], outcome.reason)}
-        result: Result = {"changed": True, "goes": True, "begun": turn.cordon(outcome), "before": ""}
+        policy = policy_of(place.given, place.operands)
+        result: Result = {"changed": True, "goes": True, "begun": turn.cordon(outcome, policy), "before": ""}
         if place.given["before"] and not mine["only_back"]:
             return {**result, "before": place.given["before"]}
         if not mine["only_back"]:
-            turn.drain(policy_of(place.given, place.operands), self._tell, result["begun"])
+            turn.drain(policy, self._tell, result["begun"])
         return result
 
     def _drain(self, args: Result, task_vars: Result) -> Result:
@@ -202,6 +215,9 @@ class ActionModule(Places, Answering):
         if self._dry_run:
             return {"changed": False, "msg": []}
         hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
+        for place in self._places(task_vars, hosts):
+            if place.login[0] and place.given["enabled"]:
+                RunStore(self._open(place.operands), place.operands, constants.DEFAULT_LOCAL_TMP).release()
         raw = {host: task_vars["hostvars"].raw_get(host) for host in hosts}
         left = {host: registered_of(found, LEFT) for host, found in raw.items()}
         failures = {host: found.get(FAILURE) or {} for host, found in raw.items()}

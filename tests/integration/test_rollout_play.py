@@ -85,6 +85,8 @@ class Site:
                 "ansible_become": False,
                 "ansible_python_interpreter": "{{ ansible_playbook_python }}",
                 "rbln_kubeconfig": str(self.api.home / (user + ".kubeconfig")),
+                # After a kill the next run waits for it.
+                "rbln_operands_lease_duration": 6,
                 "step": STEP,
                 "left": [],
                 "act": "true",

@@ -59,6 +59,9 @@ class LocalStore:
             [NodeView(name, pool, states[name] != FAILED, state=states[name]) for name, pool in self._hosts.items()]
         )
 
+    def claim(self, run: str) -> None:
+        """The record alone decides: hosts without a cluster are changed from one controller."""
+
     def saw(self, node: t.Mapping[str, t.Any]) -> None:
         """A host without a cluster has no node."""
 

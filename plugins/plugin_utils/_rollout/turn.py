@@ -128,7 +128,7 @@ class Turn:
         fresh = view_of(small(self._writer.read()), record)
         return asked([*(one for one in seen if one.name != self._node), fresh])
 
-    def cordon(self, turn: Begin) -> bool:
+    def cordon(self, turn: Begin, policy: Policy) -> bool:
         """Take the node out of service; whether its host may have been changed before, by a run that did not end."""
         writer = self._writer
         if writer is None:
@@ -139,7 +139,7 @@ class Turn:
         begun = before in BEGUN or (before == states.FAILED and is_tainted(live))
         state = before if before in BEGUN else states.HOST if begun else states.CORDON
         try:
-            writer.cordon(state, turn.wave, not turn.cordon)
+            writer.cordon(state, turn.wave, not turn.cordon, policy.components)
         except NpuError:
             # Somebody else was faster: nothing was done.
             self._end(states.REQUIRED, "")
