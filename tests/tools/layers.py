@@ -190,7 +190,8 @@ LAYERS = (
         "api",
         900,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile label_policy "
-        "operands_play preflight_play repository_signatures rollout_nodes runtime_config_play signatures_play",
+        "operands_play preflight_play repository_signatures rollout_nodes rollout_play runtime_config_play "
+        "signatures_play",
         after=LAB,
     ),
     Layer(
