@@ -99,7 +99,7 @@ class Api:
     def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "",
              metadata: bool = False) -> list[Data]:  # fmt: skip
         self._ask("list " + kind)
-        wanted = dict([selector.split("=")]) if selector else {}
+        wanted = dict(one.split("=") for one in selector.split(",")) if selector else {}
         node = fields.partition("spec.nodeName=")[2]
         return [
             copy.deepcopy(item)

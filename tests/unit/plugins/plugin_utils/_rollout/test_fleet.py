@@ -1,0 +1,136 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts of a run cut into waves, and the table that shows them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import (
+    Fleet,
+    Going,
+    batches,
+    goal_of,
+    seconds_of,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import from_json, to_json
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import ABORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import (
+    Pods,
+    document,
+    duration,
+    lines,
+    summary,
+    table,
+)
+
+NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.timezone.utc)
+STEP = {
+    "id": "driver.install", "role": "driver", "component": "driver", "now": "3.2.2", "wanted": "3.4.0",
+    "disruption": "evict", "reason": "", "after": "", "vendor": "rebellions",
+}  # fmt: skip
+
+
+def fleet(tmp_path: Path, write: bool = True, **pools: int) -> tuple[Fleet, LocalStore]:
+    """`pools` are numbers of hosts."""
+    going = [Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP]) for pool, size in pools.items() for at in range(size)]
+    settings = {pool: Settings(waves=(1, "50%"), max_unavailable="50%") for pool in pools}
+    made = Fleet(going, settings, {one.node for one in going}, "goal")
+    store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
+    made.cut(store, "run", NOW, NOW, write)
+    return made, store
+
+
+def test_waves_of_all_pools_go_side_by_side(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, a=4, b=1)
+    assert batches([made]) == [["a0", "b0"], ["a1"], ["a2", "a3"]]
+    assert made.limited and made.wave_of("a3") == 3
+    other, _store = fleet(tmp_path / "other", c=2)
+    assert batches([made, other]) == [["a0", "b0", "c0"], ["a1", "c1"], ["a2", "a3"]]
+
+
+def test_check_mode_cuts_and_writes_nothing(tmp_path: Path) -> None:
+    made, store = fleet(tmp_path, False, a=3)
+    assert batches([made]) == [["a0"], ["a1"], ["a2"]] and not store.path.exists()
+
+
+def test_a_goal_is_what_is_wanted_of_all_hosts() -> None:
+    one, other = {"rbln_driver_version": "1"}, {"rbln_driver_version": "2"}
+    assert goal_of([one, other, one], "rbln_") == goal_of([other, one], "rbln_") != goal_of([one], "rbln_")
+    assert goal_of([{**one, "rbln_driver_reboot": "never"}], "rbln_") == goal_of([one], "rbln_")
+
+
+def test_the_time_is_known_when_an_earlier_run_tells(tmp_path: Path) -> None:
+    made, store = fleet(tmp_path, a=4)
+    assert seconds_of(made, 5) is None
+    record = json.loads(to_json(made.record))  # type: ignore[arg-type]
+    record["pools"]["a"]["seconds"] = 600.0
+    made.record = from_json(json.dumps(record))
+    # One, one, and two at a time, of which the pool spares two.
+    assert seconds_of(made, 5) == 1800.0 and seconds_of(made, 1) == 2400.0
+    assert (duration(30), duration(1800), duration(12000)) == ("1 min", "30 min", "3 h 20 min")
+
+
+def test_the_table_names_pods_budgets_and_what_refuses(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, False, a=3)
+    pods = {"a0": Pods("evicts team/job", ("team/least",), ()), "a1": Pods("refuses team/x (bare)", (), ("team/x bare",))}
+    found = table([made], pods, 5)
+    shown = "\n".join(text for text, _tone in lines(found))
+    assert shown.startswith("Rollout of 3 hosts in 3 waves\n  pool a: at most 50% of its nodes out of service\n")
+    for text in (
+        "  Wave 1: 1 host\n    a0\n      driver 3.2.2 -> 3.4.0\n      [driver reloads, pods with NPUs must leave]",
+        "      pods: evicts team/job\n      budget in the way: team/least",
+        "      STOP  team/x bare",
+    ):
+        assert text in shown, shown
+    data = document(found)
+    assert [one["host"] for wave in data["waves"] for one in wave] == ["a0", "a1", "a2"] and json.dumps(data)
+    assert data["waves"][0][0]["budgets"] == ("team/least",)
+
+
+def test_equal_hosts_of_a_wave_are_one_group(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, False, a=8)
+    assert "    a4 to a7" in [text for text, _tone in lines(table([made], {}, 5))]
+
+
+@pytest.mark.parametrize(
+    ("left", "failures", "told"),
+    [
+        ({"n1": {"goes": True}}, {}, ["Rollout: 1 done, 0 failed, 0 left as they are"]),
+        (
+            {"n1": {"goes": True}, "n2": {"refused": True}, "n3": {"goes": False, "msg": "n3 was left as it is. It waits."}},
+            {"n1": {"msg": "Broke."}, "n2": {"msg": "n2 was left as it is. The rollout has stopped."}},
+            [
+                "Rollout: 0 done, 1 failed, 2 left as they are",
+                "  failed  n1: Broke.",
+                "  left    n2: The rollout has stopped.",
+                "  left    n3: It waits.",
+            ],
+        ),
+    ],
+)
+def test_the_end_counts_each_host_once(left: Any, failures: Any, told: list[str]) -> None:
+    assert [text for text, _tone in summary(left, failures)] == told
+
+
+def test_a_person_holds_hosts_without_a_cluster_by_the_file(tmp_path: Path) -> None:
+    _made, store = fleet(tmp_path, a=1)
+    data = json.loads(store.path.read_text(encoding="utf-8"))
+    assert (data["held"], data["approved"]) == ("", "") and store.path.stat().st_mode & 0o777 == 0o600
+    store.path.write_text(json.dumps({**data, "held": ABORT, "approved": "2"}), encoding="utf-8")
+    assert [one.name for one in store.look().nodes] == ["a0"]
+    assert (store.held, store.approved) == (ABORT, "2")
+    # A change keeps what the person wrote.
+    store.change(lambda record: (None if record is None else from_json(to_json(record).replace('"goal":"goal"', '"goal":"x"')), None))
+    assert json.loads(store.path.read_text(encoding="utf-8"))["held"] == ABORT
+    store.path.write_text("{}", encoding="utf-8")
+    with pytest.raises(NpuError, match="is damaged. Next: Delete it, and run again|is damaged"):
+        store.look()

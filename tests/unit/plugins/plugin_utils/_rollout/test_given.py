@@ -1,0 +1,150 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the inputs of a rollout may be, which nodes are in service, and what a query of Prometheus says."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import role_defaults
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds, judge
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
+    disturbs,
+    is_in_service,
+    policy_of,
+    worst_of,
+)
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+
+Data = dict[str, Any]
+
+
+def read(upgrade: bool = False, **own: Any) -> Data:
+    variables = {**role_defaults(given.ROLE), given.UPGRADE: upgrade, **{"rbln_rollout_" + key: value for key, value in own.items()}}
+    return given.read_inputs(Templar(loader=DataLoader(), variables=variables), variables)
+
+
+def test_the_playbook_upgrade_has_other_defaults() -> None:
+    names = ("waves", "max_unavailable", "failure_budget", "pods")
+    assert [read()[name] for name in names] == [[], "100%", 0, "refuse"]
+    assert [read(True)[name] for name in names] == [[1, "10%", "50%", "100%"], "25%", 1, "npu"]
+    # The empty answer of a survey is no answer.
+    assert [read(True, waves="", pods=None)[name] for name in ("waves", "pods")] == [[1, "10%", "50%", "100%"], "npu"]
+    assert read(True, waves="1,50%")["waves"] == ["1", "50%"]
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"waves": [5, 2]}, "rbln_rollout_waves"),
+        ({"waves": ["120%"]}, "rbln_rollout_waves"),
+        ({"max_unavailable": 0}, "rbln_rollout_max_unavailable"),
+        ({"pods": "some"}, "rbln_rollout_pods"),
+        ({"pools": {"nowhere": {"soak": 1}}}, "rbln_rollout_pools.nowhere is not a pool"),
+        ({"pools": {"a": {"sook": 1}}}, "unknown key sook"),
+        ({"window": [{"from": "05:00", "to": "05:00"}]}, "rbln_rollout_window"),
+        ({"order": "rack"}, "rbln_rollout_rack_label"),
+        ({"metrics": {"url": "https://p"}}, "rbln_rollout_metrics needs url and query"),
+        ({"before": "hook.yml"}, "not an absolute path"),
+        ({"after": "/nowhere/hook.yml"}, "cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_work_is_named(own: Data, told: str) -> None:
+    with pytest.raises(NpuError, match=told) as found:
+        given.judge(read(**own), ["npu_pool_a", "npu_nodes"])
+    assert str(found.value).count(" Next: ") == 1
+
+
+def test_a_hook_is_a_list_of_tasks(tmp_path: Path) -> None:
+    hook = tmp_path / "hook.yml"
+    for text, good in (("- debug:\n", True), ("a: b\n", False), ("- {", False)):
+        hook.write_text(text)
+        if good:
+            given.judge(read(before=str(hook)), None)
+        else:
+            with pytest.raises(NpuError, match="hook.yml"):
+                given.judge(read(before=str(hook)), None)
+
+
+def test_the_pods_of_a_node_go_by_the_inputs() -> None:
+    policy = policy_of(read(True, evict_timeout=5, pause_components=["smd"], grace=30), inputs())
+    assert (policy.pods, policy.evict_timeout, policy.components, policy.grace) == ("npu", 5.0, ("smd",), 30)
+    assert policy.namespace == inputs()["namespace"]
+
+
+def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None) -> Data:
+    amounts = {"rebellions.ai/npu": str(npus)} if npus else {}
+    return {"metadata": {"name": "n", "labels": labels or {}}, "spec": {"taints": taints or []},
+            "status": {"allocatable": amounts}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        (node(), False),
+        (node(npus=1), True),
+        (node({"rebellions.ai/npu.deploy.device-plugin": "true"}), True),
+        (node({"rebellions.ai/npu.deploy.device-plugin": "false"}), False),
+        (node({"rebellions.ai/npu.deploy.skip": "true"}), False),
+        (node({"rebellions.ai/npu-driver-upgrade-state": "host-change-required"}), True),
+        (node({"rebellions.ai/npu-driver-upgrade-state": "upgrade-done"}), False),
+        (node(taints=[{"key": "rebellions.ai/npu-driver-upgrade-failed"}]), True),
+    ],
+)
+def test_a_node_that_was_never_in_service_is_known(live: Data, expected: bool) -> None:
+    assert is_in_service(live, "rebellions.ai/npu") is expected
+
+
+def test_U06_noop_upgrade_steps_that_disturb_nothing_take_no_node_out() -> None:
+    plan: Data = {"steps": [{"disruption": "none"}, {"disruption": "none"}]}
+    assert not disturbs(plan) and not disturbs({"steps": []})
+    plan["steps"].append({"disruption": "restart"})
+    assert disturbs(plan) and worst_of(plan) == "restart"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ({"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "0.5"]}]}, True),
+        ({"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "0"]}]}, False),
+        ({"resultType": "vector", "result": []}, False),
+        ({"resultType": "vector", "result": [{"value": [1, "NaN"]}]}, False),
+        ({"resultType": "scalar", "result": [1, "1"]}, True),
+        ({"resultType": "matrix", "result": [{"values": [[1, "1"]]}]}, None),
+        ({}, None),
+    ],
+)
+def test_a_query_holds_when_it_has_samples_and_none_is_zero(data: Data, expected: bool | None) -> None:
+    assert judge({"data": data}) is expected
+
+
+def test_prometheus_is_asked_with_its_token() -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    class Prometheus(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers.get("Authorization")))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"data": {"resultType": "scalar", "result": [1, "1"]}}).encode())
+
+        def log_message(self, *words: Any) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Prometheus) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        spec = {"url": "http://127.0.0.1:%d/" % server.server_port, "query": "up > 0", "token": "t", "timeout": 5.0}
+        assert holds(spec) is True
+    assert asked == [("/api/v1/query?query=up+%3E+0", "Bearer t")]
+    # Whoever does not answer has not said no.
+    assert holds({**spec, "timeout": 1.0}) is None

@@ -1,0 +1,193 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way of one node: its turn, its leave, its return; what is left of it after each kind of failure."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Callable
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Begin, Skip
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import NodeRecord, PoolRecord, Record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Back, Refused, Turn, is_unfinished
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import NODE, Api, node, pod
+
+RUN, POOL, NPUS = "run-1", "pool", 2
+START = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.timezone.utc)
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "rbln-system"}}
+POLICY = Policy(evict_timeout=20.0)
+BACK = Back(inputs(), NPUS, 60.0)
+
+
+def offering(name: str = NODE, npus: int = NPUS, **more: Any) -> dict[str, Any]:
+    found = node(name, **more)
+    found["status"] = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": {"rebellions.ai/npu": str(npus)},
+    }
+    return found
+
+
+class Way:
+    """A turn on an API server, with what is there before."""
+
+    def __init__(self, *items: Any, waves: tuple[tuple[str, ...], ...] = ((NODE,),), **entries: NodeRecord) -> None:
+        self.api = Api(NAMESPACE, *(items or (offering(),)))
+        self.store = RunStore(self.api, inputs(), "", self.api.clock, self.api.sleep)  # type: ignore[arg-type]
+        nodes = {
+            name: entries.get(name.replace("-", "_"), NodeRecord(POOL, wave))
+            for wave, names in enumerate(waves, 1)
+            for name in names
+        }
+        fresh = Record("id", "goal", states.stamp(START), RUN, {POOL: PoolRecord(waves)}, nodes)
+        self.store.change(lambda record: (fresh, None))
+        self.waited: list[str] = []
+        self.turn = self.of(RUN)
+
+    def of(self, run: str) -> Turn:
+        writer = NodeWriter(self.api, NODE, run, self.now, self.api.clock, self.api.sleep)  # type: ignore[arg-type]
+        return Turn(self.store, run, NODE, self.waited.append, writer, self.now, self.api.clock, self.api.sleep)
+
+    def now(self) -> datetime.datetime:
+        return START + datetime.timedelta(seconds=self.api.now - 100)
+
+    def begin(self, query: Callable[[], bool | None] = lambda: None, **pace: Any) -> Begin | Skip:
+        return self.turn.begin({POOL: Settings(**pace)}, query)
+
+    def leave(self) -> None:
+        turn = self.begin()
+        assert isinstance(turn, Begin)
+        self.turn.drain(POLICY, lambda text: None, self.turn.cordon(turn, POLICY))
+
+    def entry(self) -> NodeRecord:
+        record = self.store.read()[0]
+        assert record is not None
+        return record.nodes[NODE]
+
+    def seen(self) -> tuple[str, bool, bool]:
+        """(state, cordoned, tainted)."""
+        live = self.api.node()
+        taints = [one["key"] for one in live.get("spec", {}).get("taints") or []]
+        state = (live["metadata"].get("labels") or {}).get(states.LABEL, "")
+        return state, bool(live.get("spec", {}).get("unschedulable")), states.FAILED_TAINT in taints
+
+
+def test_a_node_leaves_and_comes_back() -> None:
+    way = Way(offering(), pod("job"))
+    way.leave()
+    assert way.seen() == (states.HOST, True, False) and way.entry().state == states.CORDON
+    assert ("Pod", "team", "job") not in way.api.items
+    assert way.turn.come_back(BACK) is True
+    assert way.seen() == (states.DONE, False, False) and way.entry().state == states.DONE
+    # Nothing is done twice.
+    assert way.turn.come_back(BACK) is False
+
+
+def test_it_waits_until_its_npus_are_allocatable_again() -> None:
+    way = Way(offering(npus=0))
+    way.leave()
+    way.api.events.append((way.api.now + 17, lambda: way.api.put({**way.api.node(), "status": offering()["status"]})))
+    way.turn.come_back(BACK)
+    assert way.seen() == (states.DONE, False, False)
+    assert "Node node-a: 0 of 60 s: waits until it is back: 0 rebellions.ai/npu allocatable, 2 expected" in way.waited
+
+
+def test_a_node_that_is_not_back_stays_out_with_its_reason() -> None:
+    way = Way(offering(npus=1))
+    way.leave()
+    with pytest.raises(NpuError, match="not back after 60 s: 1 rebellions.ai/npu allocatable, 2 expected.*taint") as told:
+        way.turn.come_back(BACK)
+    assert str(told.value).count(" Next: ") == 1
+    assert way.seen() == (states.FAILED, True, True)
+    # The record has the reason without a next step: a message of others repeats it.
+    assert way.entry().state == states.FAILED and " Next: " not in way.entry().reason
+
+
+def test_U03_drain_failed_before_the_host_part_the_node_is_given_back() -> None:
+    way = Way(offering(), pod("stays", owner=None))
+    with pytest.raises(NpuError, match="team/stays.*The host was not changed, and the node node-a is back in service"):
+        way.leave()
+    assert way.seen() == (states.FAILED, False, False) and way.entry().state == states.FAILED
+
+
+@pytest.mark.parametrize("state", [states.HOST, states.VALIDATE, states.REBOOT])
+def test_U03_drain_failed_after_the_host_part_began_the_node_stays_out(state: str) -> None:
+    way = Way()
+    way.leave()
+    writer = way.turn._writer
+    assert writer is not None
+    writer.state(state)
+    said = way.turn.failed(NpuError("Driver: It broke.", "Mend it."))
+    assert said == "The node node-a stays cordoned, with the taint %s." % states.FAILED_TAINT
+    assert way.seen() == (states.FAILED, True, True) and is_unfinished(way.api.node())
+
+
+def test_U02_state_lost_a_node_of_a_killed_run_may_have_been_changed() -> None:
+    way = Way()
+    way.leave()
+    way.store.change(lambda record: (Record("id", "goal", record.started, "run-2", record.pools, record.nodes), None))
+    way.turn = way.of("run-2")
+    turn = way.begin()
+    assert isinstance(turn, Begin) and turn.resume
+    assert way.turn.cordon(turn, POLICY) is True
+    assert way.seen() == (states.HOST, True, False)
+    # The former run no longer decides.
+    assert way.of(RUN).failed(NpuError("It broke.")) == ""
+    way.turn.come_back(BACK)
+    assert way.seen() == (states.DONE, False, False)
+
+
+def test_a_refusal_is_no_failure_of_the_node() -> None:
+    failed = NodeRecord(POOL, 1, states.FAILED, states.stamp(START), "It broke.", RUN)
+    way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), node_b=failed)
+    with pytest.raises(Refused, match="node-a was left as it is. .*node-b failed.*rbln_rollout_failure_budget"):
+        way.begin(failure_budget=1)
+    assert way.entry().state == states.REQUIRED and way.seen() == ("", False, False)
+
+
+def test_it_waits_for_the_wave_before_it_and_says_so() -> None:
+    under_way = NodeRecord(POOL, 1, states.CORDON, states.stamp(START), "", RUN)
+    way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), node_b=under_way)
+
+    def done(record: Record | None) -> tuple[Record | None, None]:
+        assert record is not None
+        ended = NodeRecord(POOL, 1, states.DONE, states.stamp(way.now()), "", RUN)
+        return Record(record.id, record.goal, record.started, RUN, record.pools, {**record.nodes, "node-b": ended}), None
+
+    way.api.events.append((way.api.now + 30, lambda: way.store.change(done)))
+    assert isinstance(way.begin(), Begin)
+    assert way.waited[0] == "node-a waits for its turn: wave 1 has not ended: node-b"
+
+
+def test_the_query_is_asked_when_only_it_is_missing() -> None:
+    ended = NodeRecord(POOL, 1, states.DONE, states.stamp(START), "", RUN)
+    way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), node_b=ended)
+    answers = [None, False, True]
+    assert isinstance(way.begin(lambda: answers.pop(0), metrics=True), Begin)
+    assert answers == [] and "says no" in way.waited[1]
+
+
+def test_somebody_who_cordons_meanwhile_keeps_the_node() -> None:
+    way = Way()
+    assert way.store.look().nodes[0].schedulable
+    way.api.kubectl_cordon()
+    # The shared look is older than that; the node itself is asked before it is taken.
+    outcome = way.begin()
+    assert isinstance(outcome, Skip) and "cordoned by someone else" in outcome.reason
+    assert way.seen() == ("", True, False) and way.entry().state == states.REQUIRED
+
+
+def test_a_reboot_by_a_person_keeps_the_node_out_and_the_turn_free() -> None:
+    way = Way()
+    way.leave()
+    way.turn.waits_for_reboot("A reboot is due.")
+    assert way.seen() == (states.REBOOT, True, False) and way.entry().state == states.FAILED
