@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import wants_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     PREFLIGHT,
@@ -55,6 +56,8 @@ Result = dict[str, t.Any]
 # of a host.
 PLAN, INPUTS, OPENED = ("%s_%s" % (PREFLIGHT, name) for name in ("plan", "inputs", "opened"))
 CUT, LEFT = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE
+# The taint of a cordoned node.
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 FAILURE = INPUT + "failure"
 HOSTS = "npu_nodes"
 # Once a run: Ansible loads its plugins before it starts a process for each task.
@@ -89,7 +92,7 @@ class ActionModule(Places, Answering):
         made = {host: dict(of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
         plans = {host: plan for host, plan in made.items() if "steps" in plan and not plan.get("failed")}
         unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ())
-        mine = {host for host, plan in plans.items() if host in unfinished or disturbs(plan)}
+        mine = {host for host, plan in plans.items() if (host in unfinished or disturbs(plan)) and not plan["stops"]}
         turns: Result = {}
         fleets: list[Fleet] = []
         told: Result = {}
@@ -138,13 +141,13 @@ class ActionModule(Places, Answering):
         hosts: list[Going] = []
         for place in places:
             of_rollout.judge_hooks(place.given)
-            found = self._nodes(cluster, place, plans, task_vars) if cluster else {host: host for host in place.hosts}
+            found = self._nodes(cluster, place, plans, task_vars) if cluster else dict.fromkeys(place.hosts)
             chosen = [host for host in place.hosts if host in mine and host in found]
-            own = [going(host, found[host], plans[host], host in unfinished) for host in chosen]
+            own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]
             if cluster and own:
                 require_rollout_rights(cluster, place.operands, place.login[0], policy_of(place.given, place.operands))
             settings = {**of_rollout.settings_of(place.given, {one.pool for one in own}), **settings}
-            nodes.update(found)
+            nodes.update({host: one["metadata"]["name"] if one else host for host, one in found.items()})
             hosts += own
         settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
         wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
@@ -167,8 +170,8 @@ class ActionModule(Places, Answering):
         fleets.append(fleet)
         local = {} if cluster else {"pools": pools}
         for one in hosts:
-            stays = not disturbs(plans[one.host])
-            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "only_back": stays, **local}
+            way = {"only_back": not disturbs(plans[one.host]), "offers": one.offers}
+            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, **way, **local}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
@@ -208,7 +211,11 @@ class ActionModule(Places, Answering):
             return {"changed": bool(said), "reason": reason, "msg": said}
         if args["reboot_required"]:
             return {"changed": True, "msg": turn.waits_for_reboot("A reboot is due. Next: Reboot it, and run again.")}
-        changed = turn.come_back(self._back(place, task_vars) if place.login[0] else None)
+        smoke = args["smoke"] and place.given["smoke"] and bool(place.login[0]) and wants_smoke(place.operands)
+        changed = turn.come_back(self._back(mine, place, task_vars) if place.login[0] else None, not smoke)
+        if smoke and changed:
+            tolerations = [*place.operands["tolerations"], {"key": UNSCHEDULABLE, "operator": "Exists"}]
+            return {"changed": True, "smoke": mine["node"], "tolerations": tolerations}
         return {"changed": changed, "after": place.given["after"], "msg": "%s is back in service." % mine["node"]}
 
     def _finish(self, args: Result, task_vars: Result) -> Result:
@@ -225,13 +232,13 @@ class ActionModule(Places, Answering):
         self._show(told)
         return {"changed": False, "msg": [text for text, _tone in told]}
 
-    def _back(self, place: Place, task_vars: Result) -> Back:
-        """What the node must offer to be back: as many NPUs as its host has now."""
+    def _back(self, mine: Result, place: Place, task_vars: Result) -> Back:
+        """What the node must offer to be back: as many NPUs as its host has now, where it offered some before."""
         plan = registered_of(task_vars, PLAN)
         facts = facts_of(plan)
         source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
         record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
-        return Back(place.operands, record["expected"], place.given["return_timeout"])
+        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"])
 
     def _mine(self, task_vars: Result) -> Result:
         """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""
@@ -281,4 +288,5 @@ ARGUMENTS = {
     "failure": {"type": "str", "default": ""},
     "failed_task": {"type": "str", "default": ""},
     "reboot_required": {"type": "bool", "default": False},
+    "smoke": {"type": "bool", "default": True},
 }

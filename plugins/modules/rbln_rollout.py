@@ -38,6 +38,11 @@ options:
     description: The part of the run that has failed.
     type: str
     default: ""
+  smoke:
+    description: Whether V(return) leaves the node cordoned until the smoke workload has run on it, where the role asks
+      for that.
+    type: bool
+    default: true
   reboot_required:
     description: Whether the change ends with a reboot that a person has to do.
     type: bool
@@ -116,6 +121,15 @@ before:
   description: The file of tasks that comes before the drain; empty for none.
   type: str
   returned: with O(act=leave)
+smoke:
+  description: The node on which the smoke workload is to run before it is uncordoned.
+  type: str
+  returned: with O(act=return) and C(rbln_rollout_smoke)
+tolerations:
+  description: Those of our pods and that of a cordoned node.
+  type: list
+  elements: dict
+  returned: with RV(smoke)
 after:
   description: The file of tasks that comes after the node was uncordoned; empty for none.
   type: str

@@ -29,7 +29,8 @@ GOAL = ("driver_source", "driver_version", "driver_runfile_sha256", "driver_pack
 class Going:
     """A host whose plan disturbs something, or whose node a rollout has not finished.
 
-    `steps` are those of its plan in this run; `reboot` and `services` are inputs of its driver.
+    `steps` are those of its plan in this run; `reboot` and `services` are inputs of its driver; `offers` is whether its
+    node offers NPUs, or did when the rollout began with it.
     """
 
     host: str
@@ -39,6 +40,7 @@ class Going:
     reboot: str = "never"
     services: t.Sequence[str] = ()
     unfinished: bool = False
+    offers: bool = False
 
 
 @dataclass

@@ -28,6 +28,7 @@ from . import given as of_rollout
 from .evict import list_budgets, look_at
 from .fleet import Going
 from .pods import Policy, in_the_way, pod_name
+from .states import GATES
 from .table import Pods
 from .turn import is_unfinished
 
@@ -73,7 +74,7 @@ class Places(OfTask):
 
     def _nodes(
         self, cluster: Cluster, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
-    ) -> dict[str, str]:
+    ) -> dict[str, Data]:
         """{host: its node} of those that are in service, or that a rollout has begun with."""
         hostvars = task_vars["hostvars"]
         members: list[Member] = []
@@ -87,7 +88,7 @@ class Places(OfTask):
         found = nodes_of(cluster, members, others, place.operands["require_node_proof"])
         resource = place.operands["resource_name"]
         return {
-            host: node["metadata"]["name"]
+            host: node
             for host, (node, _error) in found.items()
             if node and (worst_of(plans[host]) != RESTART or is_in_service(node, resource))
         }
@@ -108,27 +109,38 @@ def disturbs(plan: t.Mapping[str, t.Any]) -> bool:
     return worst_of(plan) != NONE
 
 
-def going(host: str, node: str, plan: t.Mapping[str, t.Any], unfinished: bool) -> Going:
+def going(
+    host: str, node: Data | None, plan: t.Mapping[str, t.Any], unfinished: bool, operands: Inputs
+) -> Going:
+    """A host that goes; without a node it is its own."""
     wanted = plan.get("wanted") or {}
     return Going(
         host,
-        node,
+        node["metadata"]["name"] if node else host,
         str(facts_of(plan)[SHORT]["pool_key"]),
         plan["steps"],
         str(wanted.get(INPUT + "driver_reboot") or "never"),
         wanted.get(INPUT + "driver_services") or (),
         unfinished,
+        bool(node and offers(node, operands["resource_name"])),
     )
 
 
 def is_in_service(node: t.Mapping[str, t.Any], resource: str) -> bool:
-    """Whether a node offers NPUs, or components of ours may be on it, or a rollout has begun with it.
+    """Whether a node offers NPUs, or a rollout has begun with it.
 
     A runtime may restart on a node that was never in service: nothing on it uses an NPU.
     """
-    labels = node["metadata"].get("labels") or {}
+    return offers(node, resource) or is_unfinished(node)
+
+
+def offers(node: t.Mapping[str, t.Any], resource: str) -> bool:
+    """Whether a node offers NPUs, or did before a rollout closed the gates of our components."""
+    meta = node["metadata"]
+    labels = meta.get("labels") or {}
     gates = (key for key, value in labels.items() if key.startswith(GATE_PREFIX) and value == "true")
-    return any(key != SKIP_LABEL for key in gates) or allocatable_npus(node, resource) > 0 or is_unfinished(node)
+    kept = '"true"' in str((meta.get("annotations") or {}).get(GATES) or "")
+    return any(key != SKIP_LABEL for key in gates) or kept or allocatable_npus(node, resource) > 0
 
 
 def policy_of(given: t.Mapping[str, t.Any], operands: Inputs) -> Policy:

@@ -159,8 +159,11 @@ class Turn:
             said = self._failed(writer, exc, begun)
             raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
 
-    def come_back(self, back: Back | None) -> bool:
-        """After the host part has ended well. Whether anything was to be done; NpuError when the node is not back."""
+    def come_back(self, back: Back | None, uncordon: bool = True) -> bool:
+        """After the host part has ended well. Whether anything was to be done; NpuError when the node is not back.
+
+        Without `uncordon` the node waits for one more proof.
+        """
         writer = self._writer
         if writer is None:
             return self._end(states.DONE, "")
@@ -171,6 +174,8 @@ class Turn:
                 writer.state(states.RESTART)
             if back:
                 self._wait_until_back(writer, back)
+            if not uncordon:
+                return writer.state(states.VALIDATE)
             writer.done()
             self._store.saw(writer.current())
         except NpuError as exc:

@@ -21,9 +21,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics im
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
     disturbs,
     is_in_service,
+    offers,
     policy_of,
     worst_of,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import GATES
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
@@ -103,6 +105,13 @@ def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = 
 )
 def test_a_node_that_was_never_in_service_is_known(live: Data, expected: bool) -> None:
     assert is_in_service(live, "rebellions.ai/npu") is expected
+
+
+def test_a_node_whose_gates_a_rollout_has_closed_did_offer_npus() -> None:
+    closed = node({"rebellions.ai/npu.deploy.device-plugin": "false"})
+    assert not offers(closed, "rebellions.ai/npu")
+    closed["metadata"]["annotations"] = {GATES: '{"rebellions.ai/npu.deploy.device-plugin": "true"}'}
+    assert offers(closed, "rebellions.ai/npu")
 
 
 def test_U06_noop_upgrade_steps_that_disturb_nothing_take_no_node_out() -> None:

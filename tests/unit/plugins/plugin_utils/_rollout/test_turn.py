@@ -186,6 +186,15 @@ def test_somebody_who_cordons_meanwhile_keeps_the_node() -> None:
     assert way.seen() == ("", True, False) and way.entry().state == states.REQUIRED
 
 
+def test_one_more_proof_comes_before_the_uncordon() -> None:
+    way = Way()
+    way.leave()
+    assert way.turn.come_back(BACK, uncordon=False) is True
+    assert way.seen() == (states.VALIDATE, True, False) and way.entry().state == states.CORDON
+    way.turn.come_back(BACK)
+    assert way.seen() == (states.DONE, False, False)
+
+
 def test_a_reboot_by_a_person_keeps_the_node_out_and_the_turn_free() -> None:
     way = Way()
     way.leave()
