@@ -67,6 +67,11 @@ def ask(
         )
     if record.run == run:
         record = settled(record, now)
+    for one in view:
+        entry = record.nodes.get(node) if one.name == node else None
+        noted = entry.noted(one.state, one.run, now) if entry and one.run != run else entry
+        if entry and noted and noted is not entry:
+            record = _with(record, node, noted)
     outcome = may_begin(
         settings,
         record,
@@ -182,7 +187,7 @@ def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record
     """The record with a slot for the node; one that is taken over keeps its state and its time."""
     entry = record.nodes[node]
     if entry.under_way:
-        return record if entry.run == run else _with(record, node, replace(entry, run=run))
+        return record if entry.run == run else _with(record, node, replace(entry, run=run, former=entry.run))
     return _with(record, node, replace(entry, state=CORDON, since=stamp(now), reason="", run=run))
 
 
@@ -203,7 +208,8 @@ def ended(record: Record | None, node: str, state: str, reason: str, now: dateti
         return _with(record, node, NodeRecord(entry.pool, entry.wave))
     away = (now - moment(entry.since)).total_seconds()
     seconds = away if state == DONE and away >= 0 else None
-    return _with(record, node, replace(entry, state=state, since=stamp(now), reason=line(reason), seconds=seconds))
+    final = replace(entry, state=state, since=stamp(now), reason=line(reason), seconds=seconds, former="")
+    return _with(record, node, final)
 
 
 def settled(record: Record, now: datetime.datetime) -> Record:

@@ -79,7 +79,7 @@ def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refus
                     "Run again: the waves are then cut without them.",
                 )
             )
-        ends = [moment(one.since) for one in nodes.values() if one.state in FINAL]
+        ends = [moment(one.since) for one in nodes.values() if one.since]
         last = max([*ends, *([last] if last else [])], default=None)
     if case.entry.wave > 1:
         found += _between(case, now, last, approved)

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._text.line import line
-from .states import FINAL, REQUIRED, STATES, UNDER_WAY, moment
+from .states import FINAL, REQUIRED, STATES, UNDER_WAY, moment, stamp
 from .waves import Waves
 
 Data = dict[str, t.Any]
@@ -34,10 +35,18 @@ class NodeRecord:
     run: str = ""
     # How long it was away, None where that is not known.
     seconds: float | None = None
+    # The run it was taken over from, which may end it all the same.
+    former: str = ""
 
     @property
     def under_way(self) -> bool:
         return self.state in UNDER_WAY
+
+    def noted(self, state: str, run: str, now: datetime.datetime) -> NodeRecord:
+        """What the node says, where a run has ended it that was killed before it noted so, or that was taken over."""
+        if self.under_way and state in FINAL and run in (self.run, self.former):
+            return replace(self, state=state, since=stamp(now), run=run, former="")
+        return self
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ def _node_data(record: Record, node: NodeRecord) -> Data:
             "since": node.since,
             "reason": line(node.reason, _REASON),
             "run": run,
+            "former": node.former,
             "pool": pool,
             "seconds": None if node.seconds is None else round(node.seconds, 1),
         }
@@ -134,6 +144,7 @@ def _record(data: Data) -> Record:
             _text(item, "reason", ""),
             _text(item, "run", texts["run"]),
             _number(item, "seconds"),
+            _text(item, "former", ""),
         )
     return Record(**texts, pools=pools, nodes=nodes)
 

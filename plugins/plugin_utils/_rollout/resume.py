@@ -74,12 +74,18 @@ class _Start:
         known = self.seen.get(name)
         return known is not None and bool(known.left_alone(self.settings[pool]))
 
-    def turn(self, name: str, entry: NodeRecord, places: t.Mapping[str, NodeRecord]) -> tuple[float, bool]:
-        """Waves as they were, with new nodes last. What we keep out of service waits for nobody: it is first of all."""
+    def turn(self, name: str, entry: NodeRecord, places: t.Mapping[str, NodeRecord]) -> tuple[int, float]:
+        """Waves as they were, with new nodes last.
+
+        First of all come nodes under way, and then those that failed and that we still keep out of service: others
+        would wait for what they hold, in a wave before theirs.
+        """
         known = self.seen.get(name)
+        if entry.under_way:
+            return 0, 0
         if entry.state == REQUIRED and known is not None and known.ours and known.down:
-            return 0, False
-        return places[name].wave if name in places else math.inf, not entry.under_way
+            return 1, 0
+        return 2, places[name].wave if name in places else math.inf
 
     def in_known_pool(self, name: str, entry: NodeRecord) -> NodeRecord:
         """An upgrade may have changed the kernel of all hosts of a pool, which is then no more."""
@@ -93,7 +99,7 @@ class _Start:
             return None
         if entry.under_way:
             return entry if name in self.need or name not in self.hosts else None
-        if entry.state in FINAL and (name not in self.hosts or moment(entry.since) >= self.observed):
+        if entry.state in FINAL and (name not in self.hosts or moment(entry.since) >= self.observed.replace(microsecond=0)):
             # Nobody of this run has looked at it since.
             return None if entry.state == FAILED and known.skip else entry
         if name in self.need:
@@ -105,16 +111,17 @@ class _Start:
 
 
 def _former(record: Record | None, begin: _Start) -> dict[str, NodeRecord]:
-    """What is known of earlier runs: the record, corrected by what the nodes say that a killed run could not note."""
+    """What is known of earlier runs: the record, and what the nodes say that no record has or that was not noted.
+
+    A node's state is written after its slot is taken and before its end is noted: where both differ otherwise, the
+    record is the newer one.
+    """
     found = dict(record.nodes) if record else {}
     for name, known in begin.seen.items():
-        entry = found.get(name)
-        if entry and entry.under_way:
-            if known.run == entry.run and known.state in FINAL:
-                found[name] = replace(entry, state=known.state, since=stamp(begin.now))
+        if name in found:
+            found[name] = found[name].noted(known.state, known.run, begin.now)
         elif known.run and known.state in UNDER_WAY:
-            place = entry or NodeRecord(known.pool, NO_WAVE)
-            found[name] = replace(place, state=known.state, since=stamp(begin.now), reason="", run=known.run)
+            found[name] = NodeRecord(known.pool, NO_WAVE, known.state, stamp(begin.now), run=known.run)
     return found
 
 
