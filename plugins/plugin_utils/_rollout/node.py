@@ -296,7 +296,7 @@ def _noted(node: t.Mapping[str, t.Any], gates: t.Iterable[str]) -> dict[str, str
     kept, labels = _kept_gates(node), _labels(node)
     for key in gates:
         if labels.get(key) != "false":
-            kept.setdefault(key, labels.get(key))
+            kept[key] = labels.get(key)
     return {states.GATES: json.dumps(kept, sort_keys=True)} if kept else {}
 
 

@@ -73,7 +73,9 @@ class RunStore:
         known = [str(inputs.get(key)) for key in ("kubeconfig", "context", "namespace", "name_prefix")]
         digest = hashlib.sha256("\0".join(known).encode()).hexdigest()[:16]
         self._file = os.path.join(folder, "rollout-%s" % digest) if folder else ""
-        self._memory: Data = {}
+        # What was kept, by part: "map" with the ConfigMap and who holds the Lease, "nodes" with the time of the look.
+        self._memory: dict[str, Data] = {}
+        self._known: tuple[str, Record | None] = ("", None)
         self.held = self.approved = ""
 
     @property
@@ -87,20 +89,23 @@ class RunStore:
             record = self._parsed(self._get())
         return record, self.held, self.approved
 
-    def look(self) -> Look:
-        """The record and the nodes, not older than a tick: one process asks, the others read what it was told."""
+    def look(self, whole: bool = False) -> Look:
+        """The record and the nodes, not older than a tick: one process asks, the others read what it was told.
+
+        Only `whole` asks in any case, and gives all labels of the nodes.
+        """
         with self._locked():
-            tick = self._tick()
-            if not 0 <= self._clock() - tick.get("at", -TICK) < TICK:
-                nodes = patiently(
-                    self._cluster, functools.partial(self._cluster.list, "v1", "Node"), self._clock, self._sleep
-                )
+            kept = self._kept("nodes")
+            nodes = kept.get("nodes") or []
+            if whole or not 0 <= self._clock() - kept.get("at", -TICK) < TICK:
+                ask = functools.partial(self._cluster.list, "v1", "Node")
+                nodes = [small(node) for node in patiently(self._cluster, ask, self._clock, self._sleep)]
                 self._get()
-                tick = self._renew(self._tick())
-                tick = {**tick, "at": self._clock(), "nodes": [small(node) for node in nodes]}
-                self._keep(tick)
-            record = self._parsed(tick["map"])
-            return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in tick["nodes"]))
+                self._renew()
+                self._keep("nodes", {"at": self._clock(), "nodes": [{**one, "labels": {}} for one in nodes]})
+            live = self._kept("map").get("map")
+            record = self._parsed(self._get() if live is None else live)
+            return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in nodes))
 
     def nodes(self) -> list[NodeView]:
         """The nodes, not older than a tick."""
@@ -120,37 +125,38 @@ class RunStore:
             self._make_namespace()
             lease.take()
         with self._locked():
-            self._keep({**self._tick(), "holder": lease.holder, "renewed": self._clock()})
+            self._keep("map", {**self._kept("map"), "holder": lease.holder, "renewed": self._clock()})
 
     def release(self) -> None:
         """Let another controller begin at once."""
         with self._locked():
-            tick = self._tick()
-            if tick.get("holder"):
-                self._lease(tick["holder"]).give_up()
-                self._keep({**tick, "holder": ""})
+            kept = self._kept("map")
+            if kept.get("holder"):
+                self._lease(kept["holder"]).give_up()
+                self._keep("map", {**kept, "holder": ""})
 
     def _lease(self, holder: str) -> WriteLease:
         return WriteLease(self._cluster, self._inputs, self._clock, self._sleep, COMPONENT, holder)
 
-    def _renew(self, tick: Data) -> Data:
-        """The tick after a renewal of the Lease, when it is time for one."""
-        if not tick.get("holder") or self._clock() - tick["renewed"] < self._inputs["lease_duration"] / 3:
-            return tick
+    def _renew(self) -> None:
+        """Renew the Lease when it is time for it. One that was lost is given up."""
+        kept = self._kept("map")
+        if not kept.get("holder") or self._clock() - kept["renewed"] < self._inputs["lease_duration"] / 3:
+            return
         try:
-            self._lease(tick["holder"]).check()
+            self._lease(kept["holder"]).check()
+            kept["renewed"] = self._clock()
         except NpuError as exc:
-            return tick if is_passing(exc) else {**tick, "holder": ""}
-        return {**tick, "renewed": self._clock()}
+            kept["holder"] = kept["holder"] if is_passing(exc) else ""
+        self._keep("map", kept)
 
     def saw(self, node: Data) -> None:
         """Let all processes know a node as it was after a change of ours."""
         with self._locked():
-            tick = self._tick()
-            if "nodes" in tick:
-                name = node["metadata"]["name"]
-                others = [one for one in tick["nodes"] if one["metadata"]["name"] != name]
-                self._keep({**tick, "nodes": [*others, small(node)]})
+            kept, one = self._kept("nodes"), small(node)
+            if kept:
+                others = [other for other in kept["nodes"] if other["name"] != one["name"]]
+                self._keep("nodes", {**kept, "nodes": [*others, {**one, "labels": {}}]})
 
     def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
         """Write the record that `judge` makes of the one in the cluster, and return what it says besides.
@@ -160,7 +166,7 @@ class RunStore:
         answer was lost.
         """
         with self._locked():
-            live = self._tick().get("map")
+            live = self._kept("map").get("map")
             for attempt in range(TRIES):
                 live = self._get() if live is None else live
                 before = self._parsed(live)
@@ -178,7 +184,7 @@ class RunStore:
         """The ConfigMap as it is now; empty for none."""
         ask = functools.partial(self._cluster.get, "v1", "ConfigMap", self._name, self._namespace)
         found: Data | None = patiently(self._cluster, ask, self._clock, self._sleep)
-        self._keep({**self._tick(), "map": found or {}})
+        self._keep("map", {**self._kept("map"), "map": found or {}})
         return found or {}
 
     def _parsed(self, live: Data) -> Record | None:
@@ -186,8 +192,10 @@ class RunStore:
         held = str((meta.get("labels") or {}).get(states.HOLD) or "")
         self.held = held if held in _HELD else ""
         self.approved = str((meta.get("annotations") or {}).get(states.APPROVED) or "")
-        text = (live.get("data") or {}).get(KEY)
-        return from_json(text) if text else None
+        text = str((live.get("data") or {}).get(KEY) or "")
+        if text != self._known[0]:
+            self._known = (text, from_json(text) if text else None)
+        return self._known[1]
 
     def _put(self, live: Data, text: str) -> bool:
         """Whether the record was written; not when another one was faster, or removed it."""
@@ -207,7 +215,7 @@ class RunStore:
             elif exc.status not in (404, 409):
                 raise
             return False
-        self._keep({**self._tick(), "map": after})
+        self._keep("map", {**self._kept("map"), "map": after})
         return True
 
     def _make_namespace(self) -> None:
@@ -238,38 +246,42 @@ class RunStore:
         finally:
             os.close(descriptor)
 
-    def _tick(self) -> Data:
+    def _kept(self, part: str) -> Data:
         if not self._file:
-            return self._memory
+            return dict(self._memory.get(part, {}))
         try:
-            with open(self._file, encoding="utf-8") as stream:
+            with open("%s.%s" % (self._file, part), encoding="utf-8") as stream:
                 found = json.load(stream)
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _keep(self, tick: Data) -> None:
+    def _keep(self, part: str, data: Data) -> None:
         if not self._file:
-            self._memory = tick
+            self._memory[part] = data
             return
-        staged = self._file + ".new"
+        path = "%s.%s" % (self._file, part)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with open(os.open(staged, flags, 0o600), "w", encoding="utf-8") as stream:
-            json.dump(tick, stream)
-        os.replace(staged, self._file)
+        with open(os.open(path + ".new", flags, 0o600), "w", encoding="utf-8") as stream:
+            json.dump(data, stream)
+        os.replace(path + ".new", path)
 
 
 def small(node: Data) -> Data:
-    """The parts of a node that a rollout decides by."""
-    meta, spec = node["metadata"], node.get("spec") or {}
-    annotations = {
-        key: value for key, value in (meta.get("annotations") or {}).items() if key in (states.RUN, states.CORDONED)
-    }
+    """What a rollout decides by, with the keys of NodeView; the pool is that of the labels, empty for none."""
+    meta = node["metadata"]
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    pool = pool_of(labels)
     return {
-        "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}, "annotations": annotations},
-        "spec": {"unschedulable": bool(spec.get("unschedulable"))},
-        "ours": is_ours(node),
+        "name": meta["name"],
+        "pool": pool.key if pool else "",
         "ready": node_ready(node),
+        "schedulable": not is_cordoned(node),
+        "ours": is_ours(node),
+        "state": str(labels.get(states.LABEL) or ""),
+        "run": str(annotations.get(states.RUN) or ""),
+        "skip": labels.get(states.SKIP) == "true",
+        "labels": labels,
     }
 
 
@@ -278,18 +290,5 @@ def view_of(node: Data, record: Record | None) -> NodeView:
 
     Its pool is that of the record, since a change of the kernel changes its labels.
     """
-    meta = node["metadata"]
-    labels, name = meta["labels"], meta["name"]
-    known = record.nodes.get(name) if record else None
-    pool = pool_of(labels)
-    return NodeView(
-        name=name,
-        pool=known.pool if known else pool.key if pool else "",
-        ready=node["ready"],
-        schedulable=not is_cordoned(node),
-        ours=node["ours"],
-        state=str(labels.get(states.LABEL) or ""),
-        run=str(meta["annotations"].get(states.RUN) or ""),
-        skip=labels.get(states.SKIP) == "true",
-        labels=labels,
-    )
+    known = record.nodes.get(node["name"]) if record else None
+    return NodeView(**{**node, "pool": known.pool if known else node["pool"]})

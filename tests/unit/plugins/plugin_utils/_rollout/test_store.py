@@ -178,10 +178,11 @@ def test_what_was_kept_is_for_the_user_alone_and_damage_is_looked_up_again(tmp_p
     one.look()
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-    kept = [path for path in tmp_path.iterdir() if path.suffix == ""]
-    assert len(kept) == 1 and "managedFields" not in kept[0].read_text()
-    for text in ("", "[]", '{"at": 1'):
-        kept[0].write_text(text)
+    kept = sorted(path for path in tmp_path.iterdir() if path.suffix != ".lock")
+    assert [path.suffix for path in kept] == [".map", ".nodes"]
+    for text, paths in (("", kept), ("[]", kept), ('{"at": 1', kept[:1]), ("{}", kept[1:])):
+        for path in paths:
+            path.write_text(text)
         assert [view.name for view in store(api, tmp_path).nodes()] == ["a"]
 
 
@@ -213,7 +214,15 @@ def test_a_look_at_a_thousand_nodes_is_small(tmp_path: Path) -> None:
     one.change(lambda now: (record(*names), None))
     assert len(one.look().nodes) == 1000
     assert len(json.dumps(api.items[MAP])) < 200_000
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2_000_000
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
+
+
+def test_all_labels_are_there_where_nodes_are_put_in_order(tmp_path: Path) -> None:
+    api = Api(NAMESPACE, node("a", {"topology.kubernetes.io/zone": "z1"}))
+    store(api, tmp_path).look()
+    asked = api.requests
+    assert store(api, tmp_path).look(whole=True).nodes[0].labels["topology.kubernetes.io/zone"] == "z1"
+    assert api.requests == asked + 2 and store(api, tmp_path).look().nodes[0].labels == {}
 
 
 LEASE = ("Lease", "rbln-system", "rbln-rollout")
