@@ -29,7 +29,13 @@ NAMESPACE_OF_TESTS = "rbln-it"
 NODE_LABEL = "npu-lab/integration"
 RESOURCE = "rebellions.ai/npu"
 # Tasks of site.yml that one host does for all.
-ONCE = ("Judge the inputs of all hosts", "Open what is on the controller", "Show the plan")
+ONCE = (
+    "Judge the inputs of all hosts",
+    "Open what is on the controller",
+    "Cut the hosts that are to change into waves",
+    "Show the plan",
+    "Say how the rollout has ended",
+)
 
 Data = dict[str, t.Any]
 
