@@ -78,6 +78,8 @@ class ActionModule(Places, Answering):
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
         self._dry_run = bool(self._task.check_mode)
         self._told_at = time.monotonic()
+        # {host: its pool} of those without a cluster.
+        self._local: dict[str, str] = {}
         try:
             with self._environment():
                 # Names of pods, and the API server's words, may be in it.
@@ -111,7 +113,7 @@ class ActionModule(Places, Answering):
             raise NpuError(" ".join(refused))
         result: Result = {"changed": False, "hosts": ",%s," % ",".join(turns) if turns else ""}
         if turns:
-            result["turns"] = json.dumps(turns)
+            result["turns"] = json.dumps({"hosts": turns, "local": self._local})
         if any(fleet.limited for fleet in fleets):
             waves = batches(fleets)
             order = ",".join([*(host for wave in waves for host in wave), HOSTS])
@@ -168,10 +170,10 @@ class ActionModule(Places, Answering):
                 seen = {one.host: one.node for one in hosts if one.host in place.hosts}
                 told.update(told_pods(cluster, seen, policy_of(place.given, place.operands)))
         fleets.append(fleet)
-        local = {} if cluster else {"pools": pools}
+        self._local.update({} if cluster else pools)
         for one in hosts:
             way = {"only_back": not disturbs(plans[one.host]), "offers": one.offers}
-            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, **way, **local}
+            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
@@ -221,7 +223,7 @@ class ActionModule(Places, Answering):
     def _finish(self, args: Result, task_vars: Result) -> Result:
         if self._dry_run:
             return {"changed": False, "msg": []}
-        hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
+        hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}").get("hosts") or {}
         for place in self._places(task_vars, hosts):
             if place.login[0] and place.given["enabled"]:
                 RunStore(self._open(place.operands), place.operands, constants.DEFAULT_LOCAL_TMP).release()
@@ -243,7 +245,8 @@ class ActionModule(Places, Answering):
     def _mine(self, task_vars: Result) -> Result:
         """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""
         turns = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
-        found: Result = turns.get(task_vars["inventory_hostname"]) or {}
+        self._local = turns.get("local") or {}
+        found: Result = (turns.get("hosts") or {}).get(task_vars["inventory_hostname"]) or {}
         if not found or found.get("refused"):
             said = found.get("refused") or "This host has no turn in the rollout. Next: Run the main tasks of the role."
             what, _next, step = str(said).partition(" Next: ")
@@ -252,7 +255,7 @@ class ActionModule(Places, Answering):
 
     def _turn(self, mine: Result, place: Place, task_vars: Result) -> Turn:
         cluster = self._open(place.operands) if place.login[0] else None
-        store = self._store(cluster, place.operands, mine.get("pools") or {}, task_vars)
+        store = self._store(cluster, place.operands, self._local, task_vars)
         writer = NodeWriter(cluster, mine["node"], mine["run"]) if cluster else None
         return Turn(store, mine["run"], mine["node"], cluster.waits if cluster else self._waits, writer)
 

@@ -86,7 +86,7 @@ hosts:
   returned: with O(act=plan)
   sample: ",npu1,npu2,"
 turns:
-  description: For each of these hosts its node, pool and run, as JSON.
+  description: For each of these hosts its node, pool and run, and the pools of hosts without a cluster, as JSON.
   type: str
   returned: with O(act=plan), when a host goes
 order:

@@ -12,6 +12,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.rebellions.npu.plugins.action.rbln_plan_show import _clusters, _host_plan, _registered
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
 
@@ -28,9 +29,9 @@ BOOK = """
 TITLE = "Plan for 2 hosts"
 
 
-def show(tmp_path: Path, *argv: str, **settings: str) -> str:
+def show(tmp_path: Path, *argv: str, book: str = BOOK, **settings: str) -> str:
     """What ansible-playbook writes to stdout."""
-    (tmp_path / "book.yml").write_text(BOOK)
+    (tmp_path / "book.yml").write_text(book)
     program = [sys.executable, "-m", "ansible", "playbook", "-i", "n1,n2,", "book.yml", *argv]
     # Only what a program needs: a test runner may point Ansible at modules of its own.
     env = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR") if name in os.environ}
@@ -62,6 +63,21 @@ def test_json_when_it_is_asked_for_is_a_result_and_no_screen(tmp_path: Path) -> 
     assert TITLE not in out
     told = json.loads(out.partition("ok: [n1] => ")[2].partition("\n\n")[0])
     assert sorted(told["plan"]["hosts"]) == ["n1", "n2"] and told["plan"]["totals"]["unchanged"] == 2
+
+
+def test_the_waves_are_shown_below_the_plan(tmp_path: Path) -> None:
+    told = {"waves": [[{"host": "n1"}]], "seconds": None, "pace": [], "lines": [["Rollout of 1 host in 1 wave", "title"]]}
+    cut = {"rbln_rollout_plan": {"table": json.dumps(told)}}
+    book = yaml.safe_load(BOOK)
+    book[0]["tasks"].insert(0, {"ansible.builtin.set_fact": cut})
+    text = yaml.safe_dump(book)
+    lines = show(tmp_path, book=text).splitlines()
+    assert lines.index("Rollout of 1 host in 1 wave") > lines.index("Hosts: 0 to change, 2 as wanted.")
+    found = json.loads(show(tmp_path, "-e", "form=json", book=text).partition("ok: [n1] => ")[2].partition("\n\n")[0])
+    assert found["plan"]["rollout"] == {"waves": [[{"host": "n1"}]], "seconds": None, "pace": []}
+    # What stops it is shown too, and fails nothing here.
+    book[0]["tasks"][0] = {"ansible.builtin.set_fact": {"rbln_rollout_plan": {"msg": "No. Next: Do."}}}
+    assert "STOP  No. Next: Do." in show(tmp_path, book=yaml.safe_dump(book)).splitlines()
 
 
 class HostVars(dict[str, t.Any]):
