@@ -121,7 +121,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Data]:
 def modules_of_hosts() -> list[str]:
     """Modules that are sent to hosts; the others are documented there and are action plugins alone."""
     names = {path.stem for path in (HERE.parents[5] / "plugins" / "modules").glob("*.py")}
-    here = {"rbln_controller", "rbln_operands", "rbln_plan", "rbln_plan_show", "rbln_runtime_config", "rbln_show"}
+    here = {"rbln_controller", "rbln_operands", "rbln_plan", "rbln_plan_show", "rbln_rollout", "rbln_runtime_config"}
+    here |= {"rbln_show"}
     return sorted(names - here)
 
 
