@@ -67,11 +67,10 @@ def ask(
         )
     if record.run == run:
         record = settled(record, now)
-    for one in view:
-        entry = record.nodes.get(node) if one.name == node else None
-        noted = entry.noted(one.state, one.run, now) if entry and one.run != run else entry
-        if entry and noted and noted is not entry:
-            record = _with(record, node, noted)
+    entry, known = record.nodes.get(node), next((one for one in view if one.name == node), None)
+    if entry and known and known.run != run:
+        noted = entry.noted(known.state, known.run, now)
+        record = record if noted is entry else _with(record, node, noted)
     outcome = may_begin(
         settings,
         record,
@@ -134,8 +133,11 @@ def may_begin(
     outcome = _judged(case, now, held, approved, metrics)
     if outcome is None:
         return Begin(entry.wave, False, cordon)
-    idle = min(waited, (now - _newest(record, now)).total_seconds())
-    if isinstance(outcome, Wait) and own.slot_timeout and idle >= own.slot_timeout:
+    if not isinstance(outcome, Wait) or not own.slot_timeout:
+        return outcome
+    newest = max(record.started, *(one.since for one in record.nodes.values()))
+    idle = min(waited, (now - moment(newest)).total_seconds())
+    if idle >= own.slot_timeout:
         return Refuse(
             f"No node began or ended for {idle:.0f} s: {outcome.reason}",
             f"Remove the cause and run again, or raise {ROLLOUT}slot_timeout.",
@@ -177,17 +179,15 @@ def _left_out(known: NodeView | None, settings: t.Mapping[str, Settings]) -> str
     return f"The node {why}." if why else f"It was left out when the waves were cut, by a cordon or by {SKIP}."
 
 
-def _newest(record: Record, now: datetime.datetime) -> datetime.datetime:
-    """When a node last began or ended, or the rollout was started."""
-    stamps = [moment(one.since) for one in record.nodes.values() if one.since]
-    return min(now, max([*stamps, moment(record.started)]))
-
-
 def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record:
     """The record with a slot for the node; one that is taken over keeps its state and its time."""
     entry = record.nodes[node]
     if entry.under_way:
-        return record if entry.run == run else _with(record, node, replace(entry, run=run, former=entry.run))
+        return (
+            record
+            if entry.run == run
+            else _with(record, node, replace(entry, run=run, former=(*entry.former, entry.run)))
+        )
     return _with(record, node, replace(entry, state=CORDON, since=stamp(now), reason="", run=run))
 
 
@@ -208,16 +208,17 @@ def ended(record: Record | None, node: str, state: str, reason: str, now: dateti
         return _with(record, node, NodeRecord(entry.pool, entry.wave))
     away = (now - moment(entry.since)).total_seconds()
     seconds = away if state == DONE and away >= 0 else None
-    final = replace(entry, state=state, since=stamp(now), reason=line(reason), seconds=seconds, former="")
+    final = replace(entry, state=state, since=stamp(now), reason=line(reason), seconds=seconds, former=())
     return _with(record, node, final)
 
 
 def settled(record: Record, now: datetime.datetime) -> Record:
     """The record with no stamp in the future: a clock has gone back."""
+    latest = stamp(now + SKEW)
     ahead = {
         name: replace(one, since=stamp(now))
         for name, one in record.nodes.items()
-        if one.state in FINAL and moment(one.since) > now + SKEW
+        if one.state in FINAL and one.since > latest
     }
     return replace(record, nodes={**record.nodes, **ahead}) if ahead else record
 

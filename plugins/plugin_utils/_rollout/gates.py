@@ -60,7 +60,7 @@ def named(names: t.Sequence[str]) -> str:
 def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refuse]:
     """What the node's own wave and those before it say."""
     found: list[Wait | Refuse] = []
-    last: datetime.datetime | None = None
+    last = ""
     for number in range(1, case.entry.wave + 1):
         nodes = case.record.of_wave(case.entry.pool, number)
         failed = [name for name, one in nodes.items() if case.failed(name, one)]
@@ -79,8 +79,7 @@ def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refus
                     "Run again: the waves are then cut without them.",
                 )
             )
-        ends = [moment(one.since) for one in nodes.values() if one.since]
-        last = max([*ends, *([last] if last else [])], default=None)
+        last = max([last, *(one.since for one in nodes.values())])
     if case.entry.wave > 1:
         found += _between(case, now, last, approved)
     return found
@@ -100,20 +99,18 @@ def _spent(case: Case, number: int, failed: t.Sequence[str]) -> Refuse:
     )
 
 
-def _between(case: Case, now: datetime.datetime, last: datetime.datetime | None, approved: str) -> list[Wait | Refuse]:
+def _between(case: Case, now: datetime.datetime, last: str, approved: str) -> list[Wait | Refuse]:
+    """`last` is when the last node of an earlier wave began or ended."""
     found: list[Wait | Refuse] = []
-    rest = min((last + _seconds(case.settings.soak) - now) if last else _seconds(0), _seconds(case.settings.soak))
-    if rest > _seconds(0):
+    soak = datetime.timedelta(seconds=case.settings.soak)
+    rest = min(moment(last) + soak - now, soak) if soak and last else datetime.timedelta()
+    if rest > datetime.timedelta():
         found.append(Wait(f"wave {case.entry.wave - 1} soaks until {stamp(now + rest)}", now + rest))
     if case.settings.approval and not _approves(approved, case.entry.wave):
         found.append(
             Wait(f"wave {case.entry.wave} is not approved: annotate the ConfigMap with {APPROVED}={case.entry.wave}")
         )
     return found
-
-
-def _seconds(count: float) -> datetime.timedelta:
-    return datetime.timedelta(seconds=count)
 
 
 def _approves(text: str, wave: int) -> bool:

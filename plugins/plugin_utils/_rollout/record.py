@@ -35,8 +35,8 @@ class NodeRecord:
     run: str = ""
     # How long it was away, None where that is not known.
     seconds: float | None = None
-    # The run it was taken over from, which may end it all the same.
-    former: str = ""
+    # The runs it was taken over from. One that lives all the same may have ended it.
+    former: tuple[str, ...] = ()
 
     @property
     def under_way(self) -> bool:
@@ -44,8 +44,8 @@ class NodeRecord:
 
     def noted(self, state: str, run: str, now: datetime.datetime) -> NodeRecord:
         """What the node says, where a run has ended it that was killed before it noted so, or that was taken over."""
-        if self.under_way and state in FINAL and run in (self.run, self.former):
-            return replace(self, state=state, since=stamp(now), run=run, former="")
+        if self.under_way and state in FINAL and run in (self.run, *self.former):
+            return replace(self, state=state, since=stamp(now), run=run, former=())
         return self
 
 
@@ -115,7 +115,7 @@ def _node_data(record: Record, node: NodeRecord) -> Data:
 
 
 def _filled(data: Data) -> Data:
-    return {key: value for key, value in data.items() if value not in ("", None)}
+    return {key: value for key, value in data.items() if value not in ("", None, ())}
 
 
 def _record(data: Data) -> Record:
@@ -144,14 +144,14 @@ def _record(data: Data) -> Record:
             _text(item, "reason", ""),
             _text(item, "run", texts["run"]),
             _number(item, "seconds"),
-            _text(item, "former", ""),
+            tuple(_name(run) for run in item.get("former", ())),
         )
     return Record(**texts, pools=pools, nodes=nodes)
 
 
 def _name(value: t.Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not the name of a node")
+        raise ValueError(f"{value!r} is not a name")
     return value
 
 

@@ -99,7 +99,9 @@ class _Start:
             return None
         if entry.under_way:
             return entry if name in self.need or name not in self.hosts else None
-        if entry.state in FINAL and (name not in self.hosts or moment(entry.since) >= self.observed.replace(microsecond=0)):
+        if entry.state in FINAL and (
+            name not in self.hosts or moment(entry.since) >= self.observed.replace(microsecond=0)
+        ):
             # Nobody of this run has looked at it since.
             return None if entry.state == FAILED and known.skip else entry
         if name in self.need:

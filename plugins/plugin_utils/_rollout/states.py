@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -52,19 +53,22 @@ FINAL = (DONE, FAILED)
 STATES = (REQUIRED, *UNDER_WAY, *FINAL)
 
 _STAMP = "%Y-%m-%dT%H:%M:%SZ"
+_STAMP_FORM = re.compile(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")
 
 
 def stamp(now: datetime.datetime) -> str:
-    """A moment as records and annotations have it: UTC, whole seconds."""
+    """A moment as records and annotations have it: UTC, whole seconds. As texts they sort like the moments."""
     return now.astimezone(datetime.timezone.utc).strftime(_STAMP)
 
 
 def moment(text: str) -> datetime.datetime:
     """The moment of a stamp. NpuError when it is none."""
     try:
-        return datetime.datetime.strptime(text, _STAMP).replace(tzinfo=datetime.timezone.utc)
+        if _STAMP_FORM.match(text):
+            return datetime.datetime.fromisoformat(text[:-1] + "+00:00")
     except ValueError:
-        raise NpuError(
-            f"The rollout has the time {line(repr(text), 60)}, which is not such as 2026-01-31T22:00:00Z.",
-            "Delete the record of the rollout and run again; finished nodes have nothing left to do.",
-        ) from None
+        pass
+    raise NpuError(
+        f"The rollout has the time {line(repr(text), 60)}, which is not such as 2026-01-31T22:00:00Z.",
+        "Delete the record of the rollout and run again; finished nodes have nothing left to do.",
+    )

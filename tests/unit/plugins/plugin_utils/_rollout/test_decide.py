@@ -144,6 +144,16 @@ def test_slots_that_only_failed_nodes_hold_are_refused_at_once() -> None:
     assert fleet.ask("n1") == Begin(1)
 
 
+def test_failed_nodes_are_tried_again_although_they_hold_all_slots() -> None:
+    """The input was lowered since: they take nothing more away."""
+    fleet = Fleet(waves=[], max_unavailable=1)
+    for name in ("n0", "n1"):
+        fleet.see(name, schedulable=False, ours=True, state=FAILED, run="run-0")
+    assert "n0 failed before, n1 failed before" in fleet.ask("n2").reason
+    assert fleet.ask("n1") == Begin(1)
+    assert fleet.ask("n0") == Begin(1)
+
+
 def test_a_failed_node_that_the_list_does_not_yet_show_counts() -> None:
     fleet = Fleet(waves=[], max_unavailable=2)
     fleet.ask("n0")

@@ -20,7 +20,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record imp
 SINCE = "2026-01-05T22:00:00Z"
 NODES = {
     "a": NodeRecord("p", 1, "upgrade-done", SINCE, run="r1", seconds=61.5),
-    "b": NodeRecord("p", 2, "host-change-required", SINCE, run="r2"),
+    "b": NodeRecord("p", 2, "host-change-required", SINCE, run="r2", former=("r0", "r1")),
     "c": NodeRecord("p", 2, "upgrade-failed", SINCE, "No driver is loaded.", "r2"),
     "d": NodeRecord("p", 2),
     "x": NodeRecord("gone", 0, "drain-required", SINCE, run="r0"),
@@ -81,6 +81,7 @@ def damaged(**changes: t.Any) -> str:
         damaged(nodes={"a": {"state": "upgrade-done"}}),
         damaged(nodes={"a": {"state": "upgrade-done", "since": SINCE, "seconds": float("nan")}}),
         damaged(nodes={"a": {"state": "upgrade-done", "since": SINCE, "run": 3}}),
+        damaged(nodes={"a": {"state": "drain-required", "since": SINCE, "former": [7]}}),
         damaged(nodes={"z": {"state": "upgrade-done", "since": SINCE, "pool": "p"}}),
         damaged(nodes={"z": {"state": "drain-required", "since": SINCE}}),
         '{"version":1,"pools":' + "[" * 100000,
