@@ -166,7 +166,7 @@ def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
     if entry and entry.under_way:
         return "is under way", False
     # Where the node does not say so yet, what is shown is older than the failure.
-    if entry and entry.state == FAILED and (one.down or one.state != FAILED):
+    if entry and entry.state == FAILED and (one.down or (one.state, one.run) != (FAILED, entry.run)):
         return "failed", True
     if not one.down:
         return None

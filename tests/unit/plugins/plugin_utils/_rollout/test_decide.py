@@ -161,6 +161,11 @@ def test_a_failed_node_that_the_list_does_not_yet_show_counts() -> None:
     fleet.end("n0", FAILED, "It broke.")
     assert fleet.view["n0"] == NodeView("n0", "p")
     assert isinstance(fleet.ask("n2"), Wait)
+    # It failed in an earlier run, too, and was in service again.
+    fleet.see("n0", state=FAILED, run="run-0")
+    assert isinstance(fleet.ask("n2"), Wait)
+    fleet.see("n0", state=FAILED, run=RUN)
+    assert fleet.ask("n2") == Begin(1)
 
 
 def test_the_failure_budget_of_the_wave_stops_the_rollout() -> None:
