@@ -235,6 +235,7 @@ LAYERS = (
     # The demo compares the containers of the machine.
     _sample("dnf", 120, uses=("lab",)),
     _sample("attack", 80, uses=("stage",)),
+    _sample("rollout", 60, uses=("stage",)),
     _sample("secrets", 200, uses=("lab",), after=("build/hosts",)),
     Layer(
         "bench",

@@ -84,7 +84,13 @@ def ask(
         lost=lost,
         waited=waited,
     )
-    return (begun(record, node, now, run) if isinstance(outcome, Begin) else record), outcome
+    if isinstance(outcome, Begin):
+        return begun(record, node, now, run), outcome
+    entry = record.nodes.get(node)
+    if not isinstance(outcome, Skip) or not entry or entry.state != REQUIRED:
+        return record, outcome
+    kept = known and known.left_alone(settings[entry.pool])
+    return (_without(record, node, entry) if kept else record), outcome
 
 
 def may_begin(
@@ -176,7 +182,7 @@ def _window(settings: Settings, now: datetime.datetime) -> Wait | None:
 
 def _left_out(known: NodeView | None, settings: t.Mapping[str, Settings]) -> str:
     why = known.left_alone(settings[known.pool]) if known and known.pool in settings else ""
-    return f"The node {why}." if why else f"It was left out when the waves were cut, by a cordon or by {SKIP}."
+    return f"The node {why}." if why else f"It was left out before, by a cordon or by the label {SKIP}."
 
 
 def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record:
@@ -212,6 +218,16 @@ def ended(record: Record | None, node: str, state: str, reason: str, now: dateti
     return _with(record, node, final)
 
 
+def abandoned(record: Record, node: str) -> frozenset[str]:
+    """What a run that goes wave by wave has lost when it asks for this node: those before it that have not ended."""
+    own = record.nodes.get(node)
+    return frozenset(
+        name
+        for name, one in record.nodes.items()
+        if own and one.pool == own.pool and 0 < one.wave < own.wave and one.state not in FINAL
+    )
+
+
 def settled(record: Record, now: datetime.datetime) -> Record:
     """The record with no stamp in the future: a clock has gone back."""
     latest = stamp(now + SKEW)
@@ -221,6 +237,14 @@ def settled(record: Record, now: datetime.datetime) -> Record:
         if one.state in FINAL and one.since > latest
     }
     return replace(record, nodes={**record.nodes, **ahead}) if ahead else record
+
+
+def _without(record: Record, node: str, entry: NodeRecord) -> Record:
+    """The record without a node that was left alone: no wave waits for it, or takes it for a failure."""
+    pool = record.pools[entry.pool]
+    waves = tuple(tuple(name for name in wave if name != node) for wave in pool.waves)
+    nodes = {name: one for name, one in record.nodes.items() if name != node}
+    return replace(record, pools={**record.pools, entry.pool: replace(pool, waves=waves)}, nodes=nodes)
 
 
 def _with(record: Record, node: str, entry: NodeRecord) -> Record:

@@ -105,7 +105,8 @@ class _Start:
             # Nobody of this run has looked at it since.
             return None if entry.state == FAILED and known.skip else entry
         if name in self.need:
-            return None if self.left_alone(name, self.need[name]) else NodeRecord(entry.pool, NO_WAVE)
+            pool = self.need[name]
+            return None if self.left_alone(name, pool) else NodeRecord(pool, NO_WAVE)
         if entry.state == FAILED:
             # The host was repaired by hand.
             return replace(entry, state=DONE, since=stamp(self.now), reason="")

@@ -12,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import (
     Begin,
     Skip,
+    abandoned,
     ask,
     begun,
     ended,
@@ -304,6 +305,22 @@ def test_nodes_that_somebody_keeps_are_left_alone() -> None:
     assert fleet.ask("n1") == Skip("The node was cordoned by someone else.")
 
 
+def test_a_node_that_was_left_alone_is_no_failure_when_it_could_begin_later() -> None:
+    fleet = Fleet(failure_budget=1)
+    fleet.done("n0", "n1", "n2")
+    fleet.see("n3", schedulable=False)
+    assert isinstance(fleet.ask("n3"), Skip)
+    fleet.see("n3")
+    assert fleet.record
+    assert fleet.ask("n4", lost=abandoned(fleet.record, "n4")) == Begin(3)
+    left = "It was left out before, by a cordon or by the label rebellions.ai/npu-driver-upgrade.skip."
+    assert fleet.ask("n3") == Skip(left)
+    # The last wave of this run is not the node's own choice.
+    fleet = Fleet(last_wave=1)
+    fleet.ask("n5")
+    assert fleet.record and "n5" in fleet.record.nodes
+
+
 def test_a_foreign_cordon_stays_when_the_node_is_upgraded() -> None:
     fleet = Fleet(waves=[], foreign_cordon="upgrade")
     fleet.see("n1", schedulable=False)
@@ -321,7 +338,7 @@ def test_a_wave_of_which_no_node_was_tried_proves_nothing() -> None:
     fleet = Fleet()
     fleet.see("n0", skip=True)
     assert fleet.ask("n1") == Refuse(
-        "Wave 1 proved nothing: all its nodes were left alone (n0).",
+        "Wave 1 proved nothing: all its nodes were left alone.",
         "Run again: the waves are then cut without them.",
     )
 
@@ -334,6 +351,17 @@ def test_nodes_that_the_run_lost_are_failures_and_are_not_waited_for() -> None:
     fleet = Fleet(failure_budget=0, max_parallel=1)
     fleet.ask("n0")
     assert fleet.ask("n1", lost=["n0"]) == Begin(2)
+
+
+def test_a_run_that_goes_wave_by_wave_waits_for_no_host_that_never_began() -> None:
+    fleet = Fleet(failure_budget="50%")
+    assert fleet.record
+    assert abandoned(fleet.record, "n0") == frozenset() == abandoned(fleet.record, "x")
+    assert abandoned(fleet.record, "n1") == {"n0"}
+    assert isinstance(fleet.ask("n1", lost=abandoned(fleet.record, "n1")), Refuse)
+    fleet.done("n0", "n1", "n2")
+    assert abandoned(fleet.record, "n4") == {"n3"}
+    assert fleet.ask("n4", lost=abandoned(fleet.record, "n4")) == Begin(3)
 
 
 def test_another_run_took_over() -> None:
