@@ -170,7 +170,8 @@ def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
         return "failed", True
     if not one.down:
         return None
-    if one.state == FAILED and one.ours:
+    if one.ours:
         # In a wave it is tried again by this run.
-        return "failed before", entry is None or one.name in case.lost
+        why = "failed before" if one.state == FAILED else f"was left cordoned by the run {one.run}"
+        return why, entry is None or one.name in case.lost
     return ("is not Ready", False) if not one.ready else ("is cordoned", False)

@@ -155,6 +155,13 @@ def test_failed_nodes_are_tried_again_although_they_hold_all_slots() -> None:
     assert fleet.ask("n0") == Begin(1)
 
 
+def test_a_node_that_a_run_left_cordoned_and_no_run_works_on_is_not_waited_for() -> None:
+    fleet = Fleet(waves=[], max_unavailable=1)
+    fleet.view["x"] = NodeView("x", "p", schedulable=False, ours=True, state="reboot-required", run="run-0")
+    answer = fleet.ask("n0")
+    assert isinstance(answer, Refuse) and "x was left cordoned by the run run-0" in answer.reason
+
+
 def test_a_failed_node_that_the_list_does_not_yet_show_counts() -> None:
     fleet = Fleet(waves=[], max_unavailable=2)
     fleet.ask("n0")
@@ -169,7 +176,7 @@ def test_a_failed_node_that_the_list_does_not_yet_show_counts() -> None:
     assert fleet.ask("n2") == Begin(1)
 
 
-def test_the_failure_budget_of_the_wave_stops_the_rollout() -> None:
+def test_U03_drain_failed_the_failure_budget_of_the_wave_stops_the_rollout() -> None:
     fleet = Fleet(failure_budget=2, max_unavailable="100%")
     fleet.done("n0", "n1")
     fleet.ask("n2")

@@ -58,7 +58,7 @@ def test_a_first_run_begins_a_record() -> None:
     assert record.nodes["c"] == NodeRecord("p", 2)
 
 
-def test_a_killed_run_goes_on_where_it_was() -> None:
+def test_U02_state_lost_a_killed_run_goes_on_where_it_was() -> None:
     record = again(former(a=entry(1, "upgrade-done"), b=entry(2, "drain-required")), "bcde")
     assert (record.id, record.started, record.run) == ("r1", EARLIER, "r2")
     # What holds a slot comes first: others would wait for it.
@@ -128,7 +128,7 @@ def test_what_a_killed_run_did_not_note_is_read_from_the_node(state: str, expect
     assert again(former(b=entry(2, "drain-required")), "bcde", old).nodes["b"].state == "drain-required"
 
 
-def test_without_a_record_the_nodes_tell_what_is_under_way() -> None:
+def test_U02_state_lost_without_a_record_the_nodes_tell_what_is_under_way() -> None:
     seen = NodeView("c", "p", schedulable=False, ours=True, state="host-change-required", run="r1")
     record = again(None, "abcde", seen)
     assert waves(record) == "c ab de"
