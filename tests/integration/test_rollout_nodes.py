@@ -21,11 +21,13 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError, Cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.labels import owned_labels
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.marks import is_ours
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import labelled_nodes, unlabel_nodes
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import evict as _evict
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import outage as _outage
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.evict import Drain, leave_node, look_at
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import ALONE, NodeWriter, is_ours
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import ALONE, NodeWriter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import NodeRecord, PoolRecord, Record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
@@ -314,6 +316,23 @@ def test_U02_U03_states_taint_and_reason_are_on_the_node_and_undone_by_another_r
     assert states.FAILED_TAINT not in [taint["key"] for taint in node["spec"].get("taints", [])]
     assert node["metadata"]["labels"][states.LABEL] == states.DONE
     assert not {*ALONE, states.REASON, states.CORDONED} & set(node["metadata"]["annotations"])
+
+
+def test_what_a_rollout_left_goes_with_our_labels(site: Site) -> None:
+    cluster = site.cluster()
+    labels = {GATE: "true"}
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a", "labels": labels}}, False, False)
+    before = site.node("node-b")["metadata"]["resourceVersion"]
+    one = site.writer()
+    one.cordon(states.PODS, 1)
+    one.close_gates(["device-plugin", "smd"])
+    one.fail("no")
+    assert unlabel_nodes(cluster, True) == labelled_nodes(cluster) == ["node-a"]
+    assert unlabel_nodes(cluster, False) == ["node-a"] and labelled_nodes(cluster) == []
+    node = site.node()
+    assert "unschedulable" not in node["spec"] and "rollout" not in json.dumps(node["metadata"]["annotations"])
+    assert states.LABEL not in node["metadata"]["labels"] and GATE not in node["metadata"]["labels"]
+    assert site.node("node-b")["metadata"]["resourceVersion"] == before
 
 
 def test_gates_close_and_open_and_our_labels_keep_their_owner(site: Site) -> None:

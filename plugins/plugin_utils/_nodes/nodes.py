@@ -22,6 +22,7 @@ from .labels import (
     owned_labels,
     settle_labels,
 )
+from .marks import is_marked, remove_marks
 from .match import find_nodes
 from .records import FoundNode, Member, Named, NodeRecord
 from .verdict import has_npu
@@ -130,7 +131,9 @@ def label_nodes(
                 labels = {**labels, DISCOVERY_GATE: "false"}
             labels, record["notes"] = settle_labels(labels, node)
         try:
+            marked = not present and remove_marks(cluster, node, dry_run)
             _label_node(cluster, node, labels, dry_run, record)
+            record["changed"] = record["changed"] or marked
         except NpuError as exc:
             record["error"] = str(exc)
             continue
@@ -176,8 +179,9 @@ def _apply_labels(cluster: Cluster, node: Data, labels: t.Mapping[str, str], dry
 
 
 def labelled_nodes(cluster: Cluster) -> list[str]:
-    """The nodes that carry labels of ours."""
-    return sorted(node["metadata"]["name"] for node in cluster.list("v1", "Node") if owned_labels(node))
+    """The nodes that carry labels of ours, or what rollouts left."""
+    nodes = cluster.list("v1", "Node")
+    return sorted(node["metadata"]["name"] for node in nodes if owned_labels(node) or is_marked(node))
 
 
 def nodes_in_use(cluster: Cluster) -> list[str]:
@@ -188,6 +192,10 @@ def nodes_in_use(cluster: Cluster) -> list[str]:
 
 
 def unlabel_nodes(cluster: Cluster, dry_run: bool) -> list[str]:
-    """Remove our labels from every node of the cluster; the names of those that had some."""
-    nodes = [node for node in cluster.list("v1", "Node") if owned_labels(node)]
-    return sorted(node["metadata"]["name"] for node in nodes if _apply_labels(cluster, node, {}, dry_run))
+    """Remove our labels, and what rollouts left, from every node of the cluster; the names of those that had some."""
+    found = []
+    for node in cluster.list("v1", "Node"):
+        marked = remove_marks(cluster, node, dry_run)
+        if (owned_labels(node) and _apply_labels(cluster, node, {}, dry_run)) or marked:
+            found.append(node["metadata"]["name"])
+    return sorted(found)

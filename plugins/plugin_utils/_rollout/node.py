@@ -15,20 +15,14 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import ApiError, Cluster, Data
 from .._nodes.labels import owned_labels
-from .._objects.parts import MANAGER
+from .._nodes.marks import FORMER, MERGE, TRIES, WRITER, former, in_service, is_cordoned, is_ours, without_taint
 from .._text.line import line
 from . import states
 from .outage import Clock, Sleep, patiently
 
 T = t.TypeVar("T")
-# Who owns the fields that this file patches. Our labels of nodes have another owner, and keep it.
-WRITER = MANAGER + "-rollout"
-# Annotations by which autoscalers leave a node alone; FORMER keeps what was there before.
+# Annotations by which autoscalers leave a node alone.
 ALONE = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt")
-FORMER = states.RUN.rpartition(".")[0] + ".former"
-MERGE = "application/merge-patch+json"
-# How often a node may be written by others between our look and our change.
-TRIES = 10
 _LONGEST = 500
 
 
@@ -81,16 +75,16 @@ class NodeWriter:
                     "The node %s is cordoned, and not by this collection." % self.name,
                     f"Uncordon it, or set {states.ROLLOUT}foreign_cordon to upgrade, which leaves it cordoned.",
                 )
-            former = _former(annotations.get(FORMER))
+            before = former(annotations.get(FORMER))
             alone = {key: "true" for key in ALONE if annotations.get(key) != "true"}
             for key in alone:
-                former.setdefault(key, annotations.get(key))
+                before.setdefault(key, annotations.get(key))
             own = {
                 states.RUN: self.run,
                 states.WAVE: str(wave),
                 states.REASON: None,
                 states.CORDONED: "true" if ours or not closed else None,
-                FORMER: json.dumps(former, sort_keys=True) if former else None,
+                FORMER: json.dumps(before, sort_keys=True) if before else None,
                 **_noted(node, [key for key in gates if _labels(node).get(key) == "true"]),
                 **alone,
             }
@@ -113,7 +107,7 @@ class NodeWriter:
 
         A node that an earlier failure keeps out of service stays out.
         """
-        if _without_taint(self.current()):
+        if without_taint(self.current()):
             return self.fail(reason)
         self.open_gates()
         return self._change(lambda node: self._end(node, states.FAILED, reason), "Return node %s" % self.name)
@@ -139,7 +133,7 @@ class NodeWriter:
 
         def note(node: Data) -> Data | None:
             own = _noted(node, keys)
-            theirs = {key: "false" for key in _former(own.get(states.GATES)) if _is_theirs(node, key)}
+            theirs = {key: "false" for key in former(own.get(states.GATES)) if _is_theirs(node, key)}
             return self._patch(node, "", own, theirs)
 
         def close(node: Data) -> dict[str, str | None]:
@@ -155,7 +149,7 @@ class NodeWriter:
         """
 
         def judge(node: Data) -> Data | None:
-            return _with_spec(self._patch(node, "", {}, _their_gates(node)), _without_taint(node))
+            return _with_spec(self._patch(node, "", {}, _their_gates(node)), without_taint(node))
 
         opened = self._apply_gates(_kept_gates)
         return self._change(judge, "Open gates of node %s" % self.name) or opened
@@ -182,10 +176,7 @@ class NodeWriter:
         raise self._busy()
 
     def _end(self, node: Data, state: str, reason: str) -> Data | None:
-        annotations = _annotations(node)
-        former = _former(annotations.get(FORMER))
-        # What others have changed since stays.
-        back = {key: value for key, value in former.items() if annotations.get(key) == "true"}
+        spec, back = in_service(node)
         own: dict[str, str | None] = {
             states.REASON: line(reason, _LONGEST) if reason else None,
             states.CORDONED: None,
@@ -193,9 +184,7 @@ class NodeWriter:
             FORMER: None,
             **back,
         }
-        patch = self._patch(node, state, own, _their_gates(node))
-        spec: Data = {"unschedulable": None} if is_ours(node) else {}
-        return _with_spec(patch, {**spec, **_without_taint(node)})
+        return _with_spec(self._patch(node, state, own, _their_gates(node)), spec)
 
     def _patch(
         self, node: Data, state: str, own: t.Mapping[str, str | None], more: t.Mapping[str, str | None] | None = None
@@ -261,25 +250,6 @@ def _with_spec(patch: Data | None, spec: Data) -> Data | None:
     return {**(patch or {}), "spec": spec} if spec else patch
 
 
-def is_cordoned(node: t.Mapping[str, t.Any]) -> bool:
-    return bool((node.get("spec") or {}).get("unschedulable"))
-
-
-def is_ours(node: t.Mapping[str, t.Any]) -> bool:
-    """Whether a node is cordoned, and by us.
-
-    Who has uncordoned it meanwhile and cordoned it again owns the field; a cordon of ours that others ended is none.
-    """
-    if not is_cordoned(node) or _annotations(node).get(states.CORDONED) != "true":
-        return False
-    owners = [
-        entry.get("manager")
-        for entry in node["metadata"].get("managedFields") or []
-        if "f:unschedulable" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
-    ]
-    return not owners or WRITER in owners
-
-
 def gates_to_close(node: t.Mapping[str, t.Any], components: t.Iterable[str], running: t.Collection[str]) -> list[str]:
     """The components, by name, whose gate is open on this node or whose pods are on it."""
     labels = _labels(node)
@@ -288,7 +258,7 @@ def gates_to_close(node: t.Mapping[str, t.Any], components: t.Iterable[str], run
 
 def _kept_gates(node: t.Mapping[str, t.Any]) -> dict[str, str | None]:
     """What the gates were before we closed them; None for one that was not there."""
-    return _former(_annotations(node).get(states.GATES))
+    return former(_annotations(node).get(states.GATES))
 
 
 def _noted(node: t.Mapping[str, t.Any], gates: t.Iterable[str]) -> dict[str, str | None]:
@@ -320,19 +290,3 @@ def _annotations(node: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def _taints(node: t.Mapping[str, t.Any]) -> list[Data]:
     return list((node.get("spec") or {}).get("taints") or [])
-
-
-def _without_taint(node: t.Mapping[str, t.Any]) -> Data:
-    """The change of the specification that removes our taint; empty for a node without it."""
-    taints = [one for one in _taints(node) if one.get("key") != states.FAILED_TAINT]
-    return {"taints": taints} if taints != _taints(node) else {}
-
-
-def _former(text: t.Any) -> dict[str, str | None]:
-    """What an annotation of ours keeps; nothing for one that others have damaged."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        found = {}
-    kept = found if isinstance(found, dict) else {}
-    return {str(key): value for key, value in kept.items() if value is None or isinstance(value, str)}

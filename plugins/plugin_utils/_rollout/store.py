@@ -23,11 +23,11 @@ from .._cluster.api import ApiError, Cluster, Data
 from .._cluster.lease import WriteLease
 from .._components.pools import pool_of
 from .._deliver_cluster.namespace import CREATED
+from .._nodes.marks import is_cordoned, is_ours
 from .._nodes.readiness import node_ready
 from .._objects.inputs import Inputs
 from .._objects.parts import metadata, object_name
 from . import states
-from .node import is_cordoned, is_ours
 from .outage import Clock, Sleep, is_passing, patiently
 from .record import Record, from_json, to_json
 from .view import NodeView

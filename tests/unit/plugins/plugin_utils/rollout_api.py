@@ -114,6 +114,8 @@ class Api:
         self.before_write()
         live = self.node(item["metadata"]["name"])
         self._same(item["metadata"], live, "apply")
+        if dry_run:
+            return False, copy.deepcopy(live)
         assert item["metadata"]["uid"] == live["metadata"]["uid"]
         labels, mine = item["metadata"]["labels"], self.owned(live, MANAGER, "Apply")
         for key in {one for one in mine if one.startswith("l:")} - {"l:" + key for key in labels}:
@@ -156,6 +158,8 @@ class Api:
         if live is None:
             raise ApiError(404, what, {"message": "gone"})
         self._same(body["metadata"], live, what)
+        if (query or {}).get("dryRun"):
+            return 200, copy.deepcopy(live)
         self._merge(live, body, (query or {})["fieldManager"])
         return 200, copy.deepcopy(self.put(live))
 

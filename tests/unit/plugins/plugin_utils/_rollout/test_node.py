@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.labels import owned_labels
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.marks import FORMER, is_ours
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import (
     ALONE,
-    FORMER,
     NodeWriter,
     gates_to_close,
-    is_ours,
 )
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import NODE, Api, node
 
