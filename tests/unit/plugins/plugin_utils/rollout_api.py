@@ -15,11 +15,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts impo
 Data = dict[str, Any]
 NODE = "node-a"
 NPU = {"containers": [{"name": "main", "resources": {"limits": {"rebellions.ai/npu": "1"}}}]}
-CONTROLLER = {"kind": "ReplicaSet", "name": "rs", "controller": True}
 
 
-def pod(name: str, node: str = NODE, owner: Data | None = CONTROLLER, **more: Any) -> Data:
-    """A running pod with an NPU; `more` are labels, annotations, spec, status and uid."""
+def pod(name: str, node: str = NODE, **more: Any) -> Data:
+    """A running pod with an NPU; `more` are its owner, labels, annotations, spec, status and uid."""
+    owner: Data | None = more.get("owner", {"kind": "ReplicaSet", "name": "rs", "controller": True})
     meta: Data = {"name": name, "namespace": more.get("namespace", "team"), "uid": more.get("uid", "uid-" + name)}
     meta.update({key: more[key] for key in ("labels", "annotations", "deletionTimestamp") if key in more})
     if owner:
