@@ -41,6 +41,8 @@ FINDINGS = ("%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT)
 EXTRA = "rbln_preflight_support_matrix_extra"
 # An input of the role, and what its playbooks may set. The role names no template, which would be rendered each time.
 STOP, WARN = "%s_stop" % PREFLIGHT, "__%s_warn" % PREFLIGHT
+# Set by a play after which no role runs on a host without steps: Ansible copies all that is registered.
+BRIEF = "__%s_brief" % PREFLIGHT
 # What the role of the driver registers.
 CHANGE = "rbln_driver_change"
 # A registered result is printed with -v; the roles read these from their variables.
@@ -106,7 +108,6 @@ class ActionModule(Answering):
                 "warn": {"type": "bool", "default": variables.get(WARN, True)},
             }
         )
-        named = isinstance(observation, str) and isinstance(variables.get(observation), dict)
         if isinstance(observation, str):
             observation = variables.get(observation)
         if not isinstance(observation, dict):
@@ -153,8 +154,7 @@ class ActionModule(Answering):
             cdi_options=cdi,
             proxies=proxies,
         )
-        if planned["steps"] or not named:
-            # Where nothing is to be done the play has it once already; Ansible copies all that is registered.
+        if planned["steps"] or not variables.get(BRIEF):
             result["observation"] = {"ansible_facts": seen}
         cautions = [_problem_text(item) for item in planned["cautions"] if args["warn"] and item["severity"] != "info"]
         if cautions:

@@ -221,7 +221,8 @@ proxies:
       description: What to do then.
       type: str
 observation:
-  description: The observation that was planned from. Without steps, one that was given by its name is left out.
+  description: The observation that was planned from. The playbook C(rebellions.npu.site) leaves it out where
+    nothing is to be done.
   type: dict
   returned: success
 """

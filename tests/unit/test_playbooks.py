@@ -17,6 +17,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.action.rbln_plan import BRIEF
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,6 +253,14 @@ def test_an_unchanged_host_has_three_tasks_and_two_metas() -> None:
     assert len([task for text in texts for task in yaml.safe_load(text) if not task.get("run_once")]) == 3
     parts = [task for play in SITE for task in (*play.get("pre_tasks", ()), *play["tasks"])]
     assert len([task for task in parts if "ansible.builtin.meta" in task]) == 2
+
+
+def test_only_where_no_role_follows_does_a_plan_without_steps_leave_out_its_observation() -> None:
+    """The removal reads it after it has observed again; the roles of site run on hosts with steps alone."""
+    assert SITE[1]["vars"] == {"__rbln_preflight_brief": True} and BRIEF in SITE[1]["vars"]
+    assert [path.stem for path in PLAYBOOKS if BRIEF in path.read_text(encoding="utf-8")] == ["site"]
+    includes = [one for one in SITE[2]["tasks"][1]["block"] if "ansible.builtin.include_role" in one]
+    assert [" in rbln_preflight_plan.roles" in str(one["when"]) for one in includes] == [True] * 3
 
 
 def test_a_host_is_planned_after_it_is_in_its_pool() -> None:
