@@ -74,7 +74,9 @@ class Site:
         self.api, self.home = api, home
         (home / "site.yml").write_text(yaml.safe_dump(plays(), sort_keys=False))
 
-    def argv(self, *argv: str, hosts: t.Mapping[str, Data] | None = None, user: str = "admin", **inputs: t.Any) -> list[str]:
+    def argv(
+        self, *argv: str, hosts: t.Mapping[str, Data] | None = None, user: str = "admin", **inputs: t.Any
+    ) -> list[str]:
         own: dict[str, Data] = {
             name: {"uuid": UUID % number, **(hosts or {}).get(name, {})} for number, name in enumerate(NODES, 1)
         }
@@ -127,7 +129,10 @@ class Site:
             node = self.node(name)
             labels = {STATE: None}
             notes = {key: None for key in node["metadata"].get("annotations", {}) if "npu-rollout" in key}
-            body = {"metadata": {"labels": labels, "annotations": notes}, "spec": {"unschedulable": None, "taints": None}}
+            body = {
+                "metadata": {"labels": labels, "annotations": notes},
+                "spec": {"unschedulable": None, "taints": None},
+            }
             self.api._call("PATCH", "/api/v1/nodes/" + name, body)
         self.api._call("DELETE", f"/api/v1/namespaces/{NAMESPACE}/configmaps/rbln-rollout")
 
@@ -168,7 +173,10 @@ def test_nodes_go_in_waves_come_back_and_a_second_run_changes_nothing(site: Site
     assert site.changed()[0] == "node-1" and sorted(site.changed()) == list(NODES)
     assert {site.state(name) for name in NODES} == {BACK}
     assert "Rollout: 3 done, 0 failed, 0 left as they are" in text
-    assert [wave for pool in site.record()["pools"].values() for wave in pool["waves"]] == [["node-1"], ["node-2", "node-3"]]
+    assert [wave for pool in site.record()["pools"].values() for wave in pool["waves"]] == [
+        ["node-1"],
+        ["node-2", "node-3"],
+    ]
     asked = server.asked()[since:]
     # The API server is asked what it serves, and which rights the account has, once a run.
     shared = ("selfsubject", "/api", "/version")
@@ -256,7 +264,10 @@ def test_what_cannot_work_is_one_message_before_a_node_is_touched(site: Site) ->
 
 def test_a_cordon_of_another_is_left_alone_and_the_hooks_run(site: Site, server: ApiServer) -> None:
     for name in ("before", "after"):
-        task = {"name": "Note", "ansible.builtin.shell": "echo %s-{{ inventory_hostname }} >> {{ inventory_dir }}/done" % name}
+        task = {
+            "name": "Note",
+            "ansible.builtin.shell": "echo %s-{{ inventory_hostname }} >> {{ inventory_dir }}/done" % name,
+        }
         (site.home / (name + ".yml")).write_text(yaml.safe_dump([task]))
     hooks = {name: str(site.home / (name + ".yml")) for name in ("before", "after")}
     server.kubectl("cordon", "node-2")

@@ -32,7 +32,11 @@ def test_the_plays_before_the_last_fail_no_batch() -> None:
     batched = [play for play in SITE if "serial" in play]
     assert [play["name"] for play in batched] == ["3 Hosts"] and SITE[-1]["name"] == "5 Result"
     bare = [task for task in batched[0]["tasks"] if "rescue" not in task]
-    assert batched[0]["strategy"] != "linear" and len(bare) == 1 and [task["name"] for task in bare if STOPPING & set(task)] == []
+    assert (
+        batched[0]["strategy"] != "linear"
+        and len(bare) == 1
+        and [task["name"] for task in bare if STOPPING & set(task)] == []
+    )
 
 
 # Of the modules of Ansible, those that reach a host.
@@ -42,7 +46,14 @@ REACHING = {"command", "copy", "file", "reboot", "service", "shell", "stat", "sy
 def tasks_of_hosts() -> list[dict[str, Any]]:
     """Every task of the play that changes hosts: those of its roles, and of the roles that these run again."""
     found: list[dict[str, Any]] = []
-    roles = ("rbln_driver", "rbln_container_toolkit", "rbln_validator", "rbln_preflight", "rbln_discover", "rbln_rollout")
+    roles = (
+        "rbln_driver",
+        "rbln_container_toolkit",
+        "rbln_validator",
+        "rbln_preflight",
+        "rbln_discover",
+        "rbln_rollout",
+    )
     for role in roles:
         for path in (ROOT / "roles" / role / "tasks").glob("*.yml"):
             if not path.stem.startswith("absent") and path.stem != "inputs":

@@ -74,9 +74,7 @@ class Fleet:
         }
 
         def judge(record: Record | None) -> tuple[Record | None, Record]:
-            fresh = planned(
-                record, self.goal, run, pools, self.settings, view, self.nodes, observed, now
-            )
+            fresh = planned(record, self.goal, run, pools, self.settings, view, self.nodes, observed, now)
             return (fresh if write else None), fresh
 
         self.record = store.change(judge)
@@ -90,9 +88,7 @@ class Fleet:
             [[by_node.pop(name) for name in wave if name in by_node] for wave in pool.waves]
             for pool in self.record.pools.values()
         ]
-        together = [
-            [one for wave in same for one in wave] for same in itertools.zip_longest(*columns, fillvalue=[])
-        ]
+        together = [[one for wave in same for one in wave] for same in itertools.zip_longest(*columns, fillvalue=[])]
         return [wave for wave in [*together, list(by_node.values())] if wave]
 
     def wave_of(self, node: str) -> int:

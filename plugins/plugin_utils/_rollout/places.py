@@ -109,9 +109,7 @@ def disturbs(plan: t.Mapping[str, t.Any]) -> bool:
     return worst_of(plan) != NONE
 
 
-def going(
-    host: str, node: Data | None, plan: t.Mapping[str, t.Any], unfinished: bool, operands: Inputs
-) -> Going:
+def going(host: str, node: Data | None, plan: t.Mapping[str, t.Any], unfinished: bool, operands: Inputs) -> Going:
     """A host that goes; without a node it is its own."""
     wanted = plan.get("wanted") or {}
     return Going(

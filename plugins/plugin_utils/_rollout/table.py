@@ -93,9 +93,7 @@ def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> 
             ", %d at a time" % own.max_parallel if own.max_parallel else "",
             ", failure budget %s" % own.failure_budget if own.failure_budget else "",
         )
-        for pool, own in {
-            one.pool: fleet.settings[one.pool] for fleet in fleets for one in fleet.going
-        }.items()
+        for pool, own in {one.pool: fleet.settings[one.pool] for fleet in fleets for one in fleet.going}.items()
     ]
     return Table(waves, max(known) if known and len(known) == len(times) else None, pace)
 

@@ -159,7 +159,10 @@ def test_what_has_passed_is_named_and_vvv_shows_the_rest(verbosity: int) -> None
 def test_a_host_is_put_into_its_pool_as_its_ansible_core_does_that(new: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[t.Any] = []
     if new:
-        how = lambda _self, name, parent_group_names: asked.append((name, parent_group_names))  # noqa: E731
+
+        def how(_self: t.Any, name: str, parent_group_names: t.Any) -> None:
+            asked.append((name, parent_group_names))
+
         monkeypatch.setattr(ActionBase, "add_group", how, raising=False)
     else:
         monkeypatch.delattr(ActionBase, "add_group", raising=False)

@@ -66,7 +66,12 @@ def test_json_when_it_is_asked_for_is_a_result_and_no_screen(tmp_path: Path) -> 
 
 
 def test_the_waves_are_shown_below_the_plan(tmp_path: Path) -> None:
-    told = {"waves": [[{"host": "n1"}]], "seconds": None, "pace": [], "lines": [["Rollout of 1 host in 1 wave", "title"]]}
+    told = {
+        "waves": [[{"host": "n1"}]],
+        "seconds": None,
+        "pace": [],
+        "lines": [["Rollout of 1 host in 1 wave", "title"]],
+    }
     cut = {"rbln_rollout_plan": {"table": json.dumps(told)}}
     book = yaml.safe_load(BOOK)
     book[0]["tasks"].insert(0, {"ansible.builtin.set_fact": cut})

@@ -41,7 +41,11 @@ STEP = {
 
 def fleet(tmp_path: Path, write: bool = True, **pools: int) -> tuple[Fleet, LocalStore]:
     """`pools` are numbers of hosts."""
-    going = [Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP]) for pool, size in pools.items() for at in range(size)]
+    going = [
+        Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP])
+        for pool, size in pools.items()
+        for at in range(size)
+    ]
     settings = {pool: Settings(waves=(1, "50%"), max_unavailable="50%") for pool in pools}
     made = Fleet(going, settings, {one.node for one in going}, "goal")
     store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
@@ -81,7 +85,10 @@ def test_the_time_is_known_when_an_earlier_run_tells(tmp_path: Path) -> None:
 
 def test_the_table_names_pods_budgets_and_what_refuses(tmp_path: Path) -> None:
     made, _store = fleet(tmp_path, False, a=3)
-    pods = {"a0": Pods("evicts team/job", ("team/least",), ()), "a1": Pods("refuses team/x (bare)", (), ("team/x bare",))}
+    pods = {
+        "a0": Pods("evicts team/job", ("team/least",), ()),
+        "a1": Pods("refuses team/x (bare)", (), ("team/x bare",)),
+    }
     found = table([made], pods, 5)
     shown = "\n".join(text for text, _tone in lines(found))
     assert shown.startswith("Rollout of 3 hosts in 3 waves\n  pool a: at most 50% of its nodes out of service\n")
@@ -106,7 +113,11 @@ def test_equal_hosts_of_a_wave_are_one_group(tmp_path: Path) -> None:
     [
         ({"n1": {"goes": True}}, {}, ["Rollout: 1 done, 0 failed, 0 left as they are"]),
         (
-            {"n1": {"goes": True}, "n2": {"refused": True}, "n3": {"goes": False, "msg": "n3 was left as it is. It waits."}},
+            {
+                "n1": {"goes": True},
+                "n2": {"refused": True},
+                "n3": {"goes": False, "msg": "n3 was left as it is. It waits."},
+            },
             {"n1": {"msg": "Broke."}, "n2": {"msg": "n2 was left as it is. The rollout has stopped."}},
             [
                 "Rollout: 0 done, 1 failed, 2 left as they are",
@@ -129,7 +140,12 @@ def test_a_person_holds_hosts_without_a_cluster_by_the_file(tmp_path: Path) -> N
     assert [one.name for one in store.look().nodes] == ["a0"]
     assert (store.held, store.approved) == (ABORT, "2")
     # A change keeps what the person wrote.
-    store.change(lambda record: (None if record is None else from_json(to_json(record).replace('"goal":"goal"', '"goal":"x"')), None))
+    store.change(
+        lambda record: (
+            None if record is None else from_json(to_json(record).replace('"goal":"goal"', '"goal":"x"')),
+            None,
+        )
+    )
     assert json.loads(store.path.read_text(encoding="utf-8"))["held"] == ABORT
     store.path.write_text("{}", encoding="utf-8")
     with pytest.raises(NpuError, match="is damaged. Next: Delete it, and run again|is damaged"):

@@ -32,7 +32,11 @@ Data = dict[str, Any]
 
 
 def read(upgrade: bool = False, **own: Any) -> Data:
-    variables = {**role_defaults(given.ROLE), given.UPGRADE: upgrade, **{"rbln_rollout_" + key: value for key, value in own.items()}}
+    variables = {
+        **role_defaults(given.ROLE),
+        given.UPGRADE: upgrade,
+        **{"rbln_rollout_" + key: value for key, value in own.items()},
+    }
     return given.read_inputs(Templar(loader=DataLoader(), variables=variables), variables)
 
 

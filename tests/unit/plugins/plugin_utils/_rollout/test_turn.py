@@ -104,7 +104,9 @@ def test_it_waits_until_its_npus_are_allocatable_again() -> None:
 def test_a_node_that_is_not_back_stays_out_with_its_reason() -> None:
     way = Way(offering(npus=1))
     way.leave()
-    with pytest.raises(NpuError, match="not back after 60 s: 1 rebellions.ai/npu allocatable, 2 expected.*taint") as told:
+    with pytest.raises(
+        NpuError, match="not back after 60 s: 1 rebellions.ai/npu allocatable, 2 expected.*taint"
+    ) as told:
         way.turn.come_back(BACK)
     assert str(told.value).count(" Next: ") == 1
     assert way.seen() == (states.FAILED, True, True)
@@ -161,7 +163,9 @@ def test_it_waits_for_the_wave_before_it_and_says_so() -> None:
     def done(record: Record | None) -> tuple[Record | None, None]:
         assert record is not None
         ended = NodeRecord(POOL, 1, states.DONE, states.stamp(way.now()), "", RUN)
-        return Record(record.id, record.goal, record.started, RUN, record.pools, {**record.nodes, "node-b": ended}), None
+        return Record(
+            record.id, record.goal, record.started, RUN, record.pools, {**record.nodes, "node-b": ended}
+        ), None
 
     way.api.events.append((way.api.now + 30, lambda: way.store.change(done)))
     assert isinstance(way.begin(), Begin)
