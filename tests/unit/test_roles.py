@@ -12,6 +12,12 @@ from typing import Any
 import jinja2
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.detect import proxy_files
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import trust_as_template
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._runtime_config.proxies import FORMER
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = "ansible.builtin.systemd_service"
@@ -282,6 +288,30 @@ def test_a_failed_restart_undoes_only_what_the_acts_wrote(
         assert environment.from_string(loop).render(given).strip() == str(units)
     alone = load(role / "tasks" / "proxies.yml")[-1]["when"]
     assert environment.compile_expression(alone)(given) is ("runtime" not in acts)
+
+
+@pytest.mark.parametrize(
+    ("acts", "stale", "files"),
+    [
+        (["cdi"], [], []),
+        (["proxies"], [], ["/p.env.former"]),
+        # The run that wrote the proxies was killed before the restart: this one only restarts.
+        (["runtime"], ["docker"], ["/etc/systemd/system/docker.service.d/zz-rbln-proxy.env.former"]),
+    ],
+)
+def test_former_proxies_are_forgotten_after_a_killed_run_too(
+    acts: list[str], stale: list[str], files: list[str]
+) -> None:
+    role = ROOT / "roles" / "rbln_container_toolkit"
+    expression = load(role / "vars" / "main.yml")["__rbln_container_toolkit_former_files"]
+    plan = {"acts": {"container_toolkit": acts}, "stale_units": stale}
+    given = {"rbln_preflight_plan": plan, "__rbln_container_toolkit_proxied": {"files": ["/p.env", "/p.env.former"]}}
+    found = Templar(loader=DataLoader(), variables=given).template(trust_as_template(expression))
+    assert found == files
+    # A unit to restart is named without its kind.
+    assert [proxy_files(unit + ".service", SHORT)[1] + FORMER for unit in stale] == (files if stale else [])
+    (task,) = [one for one in load(role / "tasks" / "act.yml") if one["name"].endswith("Forget the former proxies")]
+    assert task["loop"] == "{{ __rbln_container_toolkit_former_files }}" and task["when"] == "not ansible_check_mode"
 
 
 @pytest.mark.parametrize("version, told", [("3.2.2", "driver 3.2.2"), ("", "its driver"), (None, "its driver")])
