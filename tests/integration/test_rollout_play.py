@@ -223,6 +223,7 @@ def test_U03_drain_failed_a_node_that_cannot_be_drained_is_given_back(site: Site
         refused = site.run(hosts={name: {"to_do": name == "node-1"} for name in NODES})
     finally:
         server._call("DELETE", "/api/v1/namespaces/default/pods/alone", {"gracePeriodSeconds": 0})
+    assert "default/alone" in told, told
     assert code == 2 and sorted(site.changed()) == [] and "default/alone" in text, text
     assert site.state("node-1") == ("upgrade-failed", False, False)
     assert {site.state(name) for name in NODES[1:]} == {BACK}
