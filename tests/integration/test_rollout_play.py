@@ -253,8 +253,6 @@ def test_what_cannot_work_is_one_message_before_a_node_is_touched(site: Site) ->
     before = [site.node(name)["metadata"]["resourceVersion"] for name in NODES]
     for user, inputs, told in (
         ("admin", {"waves": [5, 2]}, "rbln_rollout_waves"),
-        ("admin", {"max_unavailable": 0}, "rbln_rollout_max_unavailable"),
-        ("admin", {"before": "/nowhere.yml"}, "/nowhere.yml"),
         ("lowly", {}, "lacks rights: "),
     ):
         code, text = site.run(*UPGRADE, user=user, **inputs)
