@@ -331,7 +331,7 @@ def test_what_a_rollout_left_goes_with_our_labels(site: Site) -> None:
     assert unlabel_nodes(cluster, False) == ["node-a"] and labelled_nodes(cluster) == []
     node = site.node()
     assert "unschedulable" not in node["spec"] and "rollout" not in json.dumps(node["metadata"].get("annotations"))
-    assert states.LABEL not in node["metadata"]["labels"] and GATE not in node["metadata"]["labels"]
+    assert not {states.LABEL, GATE} & set(node["metadata"].get("labels", {}))
     assert site.node("node-b")["metadata"]["resourceVersion"] == before
 
 
