@@ -133,8 +133,12 @@ def _judge(pod: Data, claims: Claims, policy: Policy) -> tuple[str, Told]:
     owner = _controller(pod)
     daemon = owner.get("kind") == "DaemonSet"
     if daemon and _is_ours(pod, policy):
-        leaves = held or component_name(pod) in policy.components
-        return ("ours", Told(pod, "")) if leaves else ("stays", Told(pod, "components that need no driver"))
+        if held or component_name(pod) in policy.components:
+            return "ours", Told(pod, "")
+        if pod["metadata"].get("deletionTimestamp"):
+            # It is being replaced: the host part, which may reboot, waits for it.
+            return "going", Told(pod, "")
+        return "stays", Told(pod, "components that need no driver")
     if not held and policy.pods != ALL:
         return "stays", Told(pod, "hold no NPU")
     if _is_mirror(pod):

@@ -128,6 +128,8 @@ OURS = {"app.kubernetes.io/part-of": "rebellions-npu", "app.kubernetes.io/compon
          Policy(namespace="rbln-system", components=("device-plugin",)), "ours"),
         (pod("a", owner=DAEMON, namespace="rbln-system", labels=OURS, spec=NONE),
          Policy(namespace="rbln-system", components=("dra-driver",)), "stays"),
+        (pod("a", owner=DAEMON, namespace="rbln-system", labels=OURS, spec=NONE, deletionTimestamp="x"),
+         Policy(namespace="rbln-system", components=("dra-driver",)), "going"),
         (pod("a", owner=DAEMON, namespace="rbln-system", labels=OURS), Policy(namespace="rbln-system"), "ours"),
         (pod("a", owner=DAEMON, namespace="team", labels=OURS), Policy(namespace="rbln-system"), "refused"),
         (pod("a", owner=None, namespace="rbln-system", labels=OURS), Policy(namespace="rbln-system"), "refused"),
