@@ -38,6 +38,15 @@ class Seen(t.NamedTuple):
     nodes: t.Sequence[NodeView]
 
 
+def _seen(name: str, pool: str, record: Record | None) -> NodeView:
+    """A host as a node. One that failed is out of service, and by us: it is tried again."""
+    entry = record.nodes.get(name) if record else None
+    if entry is None:
+        return NodeView(name, pool)
+    failed = entry.state == FAILED
+    return NodeView(name, pool, schedulable=not failed, ours=failed, state=entry.state, run=entry.run)
+
+
 class LocalStore:
     """`hosts` are {name: pool} of the hosts of this run without a cluster; `name` tells inventories apart.
 
@@ -53,11 +62,7 @@ class LocalStore:
         """Hosts are in service until one has failed: the record alone says which are under way."""
         with self._locked():
             record = self._read()
-        known = record.nodes if record else {}
-        states = {name: known[name].state if name in known else "" for name in self._hosts}
-        return Seen(
-            [NodeView(name, pool, states[name] != FAILED, state=states[name]) for name, pool in self._hosts.items()]
-        )
+        return Seen([_seen(name, pool, record) for name, pool in self._hosts.items()])
 
     def claim(self, run: str) -> None:
         """The record alone decides: hosts without a cluster are changed from one controller."""

@@ -90,7 +90,7 @@ class NodeWriter:
             }
             return _with_spec(self._patch(node, state, own), {} if closed else {"unschedulable": True})
 
-        return self._change(judge, "Cordon node %s" % self.name)
+        return self._change(judge, "Cordon node %s" % self.name, begins=True)
 
     def state(self, state: str, reason: str = "") -> bool:
         """Say what is being done now."""
@@ -206,11 +206,21 @@ class NodeWriter:
         meta = {name: values for name, values in meta.items() if values}
         return {"metadata": meta} if meta else None
 
-    def _change(self, judge: t.Callable[[Data], Data | None], what: str) -> bool:
-        """Write what `judge` makes of the node; False for None. What others write meanwhile is judged again."""
+    def _change(self, judge: t.Callable[[Data], Data | None], what: str, begins: bool = False) -> bool:
+        """Write what `judge` makes of the node; False for None. What others write meanwhile is judged again.
+
+        NpuError when another run works on the node now. One that `begins` takes it over from the run that it has seen.
+        """
         path = self.cluster.path("v1", "Node", "", self.name)
+        before = {None, self.run, *([_annotations(self.current()).get(states.RUN)] if begins else [])}
         for _attempt in range(TRIES):
             node = self.current()
+            run = _annotations(node).get(states.RUN)
+            if run not in before:
+                raise NpuError(
+                    "Another run of the rollout has taken over the node %s: %s." % (self.name, line(run, 60)),
+                    "Wait for its end, then run again.",
+                )
             patch = judge(node)
             if patch is None:
                 return False

@@ -18,7 +18,7 @@ from .._nodes.readiness import allocatable_npus, node_ready
 from .._objects.inputs import Inputs
 from .._objects.parts import SELECTOR
 from . import states
-from .decide import Begin, Outcome, Skip, ask, ended
+from .decide import Begin, Outcome, Skip, abandoned, ask, ended
 from .evict import leave_node
 from .gates import Refuse, Wait
 from .node import NodeWriter
@@ -117,8 +117,19 @@ class Turn:
 
         def asked(view: t.Sequence[NodeView]) -> tuple[Record | None, Outcome]:
             held, approved = self._store.held, self._store.approved
+            # The batches of the play are the waves: of those before, nobody begins any more.
+            lost = abandoned(record, self._node) if record else ()
             return ask(
-                settings, record, view, self._node, self._now(), run=self._run, held=held, approved=approved, **more
+                settings,
+                record,
+                view,
+                self._node,
+                self._now(),
+                run=self._run,
+                held=held,
+                approved=approved,
+                lost=lost,
+                **more,
             )
 
         after, outcome = asked(seen)
@@ -140,9 +151,9 @@ class Turn:
         state = before if before in BEGUN else states.HOST if begun else states.CORDON
         try:
             writer.cordon(state, turn.wave, not turn.cordon, policy.components)
-        except NpuError:
-            # Somebody else was faster: nothing was done.
-            self._end(states.REQUIRED, "")
+        except NpuError as exc:
+            # Nothing was done. A later wave may not wait for it, whoever was faster.
+            self._end(states.FAILED, exc.message)
             raise
         self._store.saw(writer.current())
         return begun
@@ -261,8 +272,9 @@ def is_tainted(node: t.Mapping[str, t.Any]) -> bool:
 
 
 def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
-    """Whether a rollout has begun with a node and not put it back."""
-    return state_of(node) in states.UNDER_WAY or is_tainted(node)
+    """Whether a rollout has begun with a node and not put it back. The vendor's operator writes the same label."""
+    ours = states.RUN in (node["metadata"].get("annotations") or {})
+    return ours and state_of(node) in states.UNDER_WAY or is_tainted(node)
 
 
 def not_back(cluster: Cluster, name: str, back: Back) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -71,6 +71,27 @@ def test_a_second_time_changes_nothing_and_a_killed_run_is_taken_up() -> None:
     assert other.cordon(states.PODS, 1) is True and shown(api)["run"] == "run-2"
     other.done()
     assert shown(api)["cordoned"] is False
+
+
+def test_a_node_that_another_run_has_taken_over_is_left_to_it() -> None:
+    api = Api(node())
+    former = writer(api)
+    former.cordon(states.PODS, 1)
+    late = writer(api, "run-3")
+    late.read()
+    writer(api, "run-2").cordon(states.HOST, 1)
+    acts: list[Callable[[], Any]] = [
+        lambda: former.state(states.HOST),
+        former.done,
+        lambda: former.fail("It broke."),
+        lambda: former.give_back("It broke."),
+        # It has read the node before the other run had it: that one was faster.
+        lambda: late.cordon(states.HOST, 1),
+    ]
+    for act in acts:
+        with pytest.raises(NpuError, match="^Another run of the rollout has taken over the node node-a: run-2"):
+            act()
+    assert shown(api)["run"] == "run-2" and shown(api)["state"] == states.HOST and shown(api)["cordoned"] is True
 
 
 def test_U02_the_cordon_is_read_back_from_the_node_by_another_process() -> None:

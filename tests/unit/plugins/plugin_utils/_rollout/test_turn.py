@@ -156,9 +156,39 @@ def test_a_refusal_is_no_failure_of_the_node() -> None:
     assert way.entry().state == states.REQUIRED and way.seen() == ("", False, False)
 
 
-def test_it_waits_for_the_wave_before_it_and_says_so() -> None:
+def test_a_host_of_an_earlier_wave_that_never_came_back_is_a_failure_and_is_not_waited_for() -> None:
+    """The batch before has ended: nobody works on it any more."""
+    for lost in (None, NodeRecord(POOL, 1, states.CORDON, states.stamp(START), "", RUN)):
+        entries = {"node_b": lost} if lost else {}
+        way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), **entries)
+        with pytest.raises(Refused, match="in wave 1, node-b failed"):
+            way.begin(failure_budget=1)
+        assert isinstance(way.begin(), Begin) and way.waited == []
+
+
+def test_a_cordon_that_the_api_server_refuses_is_a_failure_of_the_record_too() -> None:
+    way = Way()
+    turn = way.begin()
+    assert isinstance(turn, Begin)
+    way.api.kubectl_cordon()
+    writer = way.turn._writer
+    assert writer is not None
+    writer.read()
+    with pytest.raises(NpuError, match="is cordoned, and not by this collection"):
+        way.turn.cordon(turn, POLICY)
+    assert way.entry().state == states.FAILED and way.seen() == ("", True, False)
+
+
+def test_the_state_of_another_program_is_no_unfinished_rollout() -> None:
+    live = offering(labels={states.LABEL: states.DRAIN})
+    assert not is_unfinished(live)
+    live["metadata"]["annotations"] = {states.RUN: RUN}
+    assert is_unfinished(live)
+
+
+def test_it_waits_for_its_turn_and_says_so() -> None:
     under_way = NodeRecord(POOL, 1, states.CORDON, states.stamp(START), "", RUN)
-    way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), node_b=under_way)
+    way = Way(offering(), offering("node-b"), waves=(("node-b", NODE),), node_b=under_way)
 
     def done(record: Record | None) -> tuple[Record | None, None]:
         assert record is not None
@@ -168,8 +198,8 @@ def test_it_waits_for_the_wave_before_it_and_says_so() -> None:
         ), None
 
     way.api.events.append((way.api.now + 30, lambda: way.store.change(done)))
-    assert isinstance(way.begin(), Begin)
-    assert way.waited[0] == "node-a waits for its turn: wave 1 has not ended: node-b"
+    assert isinstance(way.begin(max_parallel=1), Begin)
+    assert way.waited[0] == "node-a waits for its turn: rbln_rollout_max_parallel is 1: node-b"
 
 
 def test_the_query_is_asked_when_only_it_is_missing() -> None:
