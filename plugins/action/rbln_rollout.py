@@ -43,6 +43,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     going,
     policy_of,
     told_pods,
+    whole,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
@@ -91,7 +92,7 @@ class ActionModule(Places, Answering):
     def _plan(self, args: Result, task_vars: Result) -> Result:
         """Cut the hosts into waves. What is for a play is text: a list would be templated for each host."""
         raw = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_batch"]}
-        made = {host: dict(of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
+        made = {host: whole(found, of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
         plans = {host: plan for host, plan in made.items() if "steps" in plan and not plan.get("failed")}
         unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ())
         mine = {host for host, plan in plans.items() if (host in unfinished or disturbs(plan)) and not plan["stops"]}
@@ -236,7 +237,7 @@ class ActionModule(Places, Answering):
 
     def _back(self, mine: Result, place: Place, task_vars: Result) -> Back:
         """What the node must offer to be back: as many NPUs as its host has now, where it offered some before."""
-        plan = registered_of(task_vars, PLAN)
+        plan = whole(task_vars, registered_of(task_vars, PLAN))
         facts = facts_of(plan)
         source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
         record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)

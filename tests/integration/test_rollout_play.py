@@ -56,9 +56,14 @@ def plays() -> list[Data]:
         "stops": [],
         "cautions": [],
         "wanted": {"rbln_driver_version": "3.4.0", "rbln_driver_services": []},
-        "observation": {"ansible_facts": {**FACTS, "rbln": {**FACTS["rbln"], "identity": identity}}},
     }
-    facts = {"rbln_preflight_plan": plan, "rbln_preflight_opened": {"problems": [], "unfinished": "{{ left }}"}}
+    observation = {"ansible_facts": {**FACTS, "rbln": {**FACTS["rbln"], "identity": identity}}}
+    # The plan of a host without steps does not repeat its observation.
+    facts = {
+        "rbln_discover_observation": observation,
+        "rbln_preflight_plan": plan,
+        "rbln_preflight_opened": {"problems": [], "unfinished": "{{ left }}"},
+    }
     preflight["tasks"] = [{"name": "Plan", "ansible.builtin.set_fact": facts}, *cut]
     change = hosts["tasks"][1]
     change["block"] = [task for task in change["block"] if task["name"] not in ROLES]

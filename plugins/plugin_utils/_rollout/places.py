@@ -13,12 +13,12 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import Cluster, Data
 from .._cluster.login import read_login
-from .._cluster.of_task import OfTask, Said, said_of_others
+from .._cluster.of_task import OfTask, Said, registered_of, said_of_others
 from .._deliver_cluster.opened import named_member, nodes_of
 from .._inputs import cluster as of_cluster
 from .._inputs.alike import alike
 from .._inputs.names import known
-from .._inputs.roles import raw_inputs, role_defaults, role_inputs
+from .._inputs.roles import OBSERVATION, raw_inputs, role_defaults, role_inputs
 from .._nodes.readiness import allocatable_npus
 from .._nodes.records import Member, Named
 from .._objects.inputs import Inputs
@@ -97,6 +97,11 @@ class Places(OfTask):
 def facts_of(plan: t.Mapping[str, t.Any]) -> Data:
     """The facts that a plan was made from."""
     return dict((plan.get("observation") or {}).get("ansible_facts") or {})
+
+
+def whole(variables: t.Mapping[str, t.Any], plan: t.Mapping[str, t.Any]) -> Data:
+    """A plan with its observation, which the plan of a host without steps leaves to what was registered of that."""
+    return {"observation": registered_of(variables, OBSERVATION), **plan}
 
 
 def worst_of(plan: t.Mapping[str, t.Any]) -> str:
