@@ -25,7 +25,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     policy_of,
     worst_of,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import GATES
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import GATES, RUN
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
@@ -88,9 +88,11 @@ def test_the_pods_of_a_node_go_by_the_inputs() -> None:
     assert policy.namespace == inputs()["namespace"]
 
 
-def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None) -> Data:
+def node(
+    labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None, notes: Data | None = None
+) -> Data:
     amounts = {"rebellions.ai/npu": str(npus)} if npus else {}
-    return {"metadata": {"name": "n", "labels": labels or {}}, "spec": {"taints": taints or []},
+    return {"metadata": {"name": "n", "labels": labels or {}, "annotations": notes or {}}, "spec": {"taints": taints or []},
             "status": {"allocatable": amounts}}  # fmt: skip
 
 
@@ -102,7 +104,9 @@ def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = 
         (node({"rebellions.ai/npu.deploy.device-plugin": "true"}), True),
         (node({"rebellions.ai/npu.deploy.device-plugin": "false"}), False),
         (node({"rebellions.ai/npu.deploy.skip": "true"}), False),
-        (node({"rebellions.ai/npu-driver-upgrade-state": "host-change-required"}), True),
+        (node({"rebellions.ai/npu-driver-upgrade-state": "host-change-required"}, notes={RUN: "a"}), True),
+        # The label of the vendor's operator.
+        (node({"rebellions.ai/npu-driver-upgrade-state": "drain-required"}), False),
         (node({"rebellions.ai/npu-driver-upgrade-state": "upgrade-done"}), False),
         (node(taints=[{"key": "rebellions.ai/npu-driver-upgrade-failed"}]), True),
     ],
