@@ -88,12 +88,10 @@ def test_the_pods_of_a_node_go_by_the_inputs() -> None:
     assert policy.namespace == inputs()["namespace"]
 
 
-def node(
-    labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None, notes: Data | None = None
-) -> Data:
+def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None) -> Data:
     amounts = {"rebellions.ai/npu": str(npus)} if npus else {}
-    return {"metadata": {"name": "n", "labels": labels or {}, "annotations": notes or {}}, "spec": {"taints": taints or []},
-            "status": {"allocatable": amounts}}  # fmt: skip
+    return {"metadata": {"name": "n", "labels": labels or {}, "annotations": {RUN: "run-1"}},
+            "spec": {"taints": taints or []}, "status": {"allocatable": amounts}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -104,9 +102,7 @@ def node(
         (node({"rebellions.ai/npu.deploy.device-plugin": "true"}), True),
         (node({"rebellions.ai/npu.deploy.device-plugin": "false"}), False),
         (node({"rebellions.ai/npu.deploy.skip": "true"}), False),
-        (node({"rebellions.ai/npu-driver-upgrade-state": "host-change-required"}, notes={RUN: "a"}), True),
-        # The label of the vendor's operator.
-        (node({"rebellions.ai/npu-driver-upgrade-state": "drain-required"}), False),
+        (node({"rebellions.ai/npu-driver-upgrade-state": "host-change-required"}), True),
         (node({"rebellions.ai/npu-driver-upgrade-state": "upgrade-done"}), False),
         (node(taints=[{"key": "rebellions.ai/npu-driver-upgrade-failed"}]), True),
     ],
