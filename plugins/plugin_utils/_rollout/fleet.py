@@ -80,7 +80,10 @@ class Fleet:
         self.record = store.change(judge)
 
     def waves(self) -> list[list[Going]]:
-        """The hosts wave by wave, of all pools side by side; those of no wave come last."""
+        """The hosts wave by wave, of all pools in turn; those of no wave come last.
+
+        In turn, since a host that waits for its pool's max_unavailable has one of the forks.
+        """
         if self.record is None:
             return [self.going]
         by_node = {one.node: one for one in self.going}
@@ -88,7 +91,10 @@ class Fleet:
             [[by_node.pop(name) for name in wave if name in by_node] for wave in pool.waves]
             for pool in self.record.pools.values()
         ]
-        together = [[one for wave in same for one in wave] for same in itertools.zip_longest(*columns, fillvalue=[])]
+        together = [
+            [one for turn in itertools.zip_longest(*same) for one in turn if one]
+            for same in itertools.zip_longest(*columns, fillvalue=[])
+        ]
         return [wave for wave in [*together, list(by_node.values())] if wave]
 
     def wave_of(self, node: str) -> int:

@@ -242,11 +242,12 @@ class Turn:
         return bool(self._store.change(judge))
 
     def _wait_until_back(self, writer: NodeWriter, back: Back) -> None:
-        start = self._clock()
+        # The answer to the last change is the first look.
+        start, node = self._clock(), t.cast("Data | None", writer.current())
         while True:
-            why = patiently(
-                writer.cluster, lambda: not_back(writer.cluster, self._node, back), self._clock, self._sleep
-            )
+            look = functools.partial(not_back, writer.cluster, self._node, back, node)
+            why = patiently(writer.cluster, look, self._clock, self._sleep)
+            node = None
             if not why:
                 return
             waited = self._clock() - start
@@ -277,9 +278,9 @@ def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
     return ours and state_of(node) in states.UNDER_WAY or is_tainted(node)
 
 
-def not_back(cluster: Cluster, name: str, back: Back) -> str:
-    """Why a node does not offer its NPUs yet; empty when it does."""
-    node = cluster.get("v1", "Node", name)
+def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) -> str:
+    """Why a node does not offer its NPUs yet; empty when it does. It is asked for when it is not given."""
+    node = node or cluster.get("v1", "Node", name)
     if node is None:
         return "it was deleted"
     if not node_ready(node):

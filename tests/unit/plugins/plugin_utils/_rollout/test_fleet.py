@@ -61,6 +61,11 @@ def test_waves_of_all_pools_go_side_by_side(tmp_path: Path) -> None:
     assert batches([made, other]) == [["a0", "b0", "c0"], ["a1", "c1"], ["a2", "a3"]]
 
 
+def test_within_a_wave_pools_take_turns(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, a=6, b=4)
+    assert batches([made]) == [["a0", "b0"], ["a1", "b1", "a2"], ["a3", "b2", "a4", "b3", "a5"]]
+
+
 def test_check_mode_cuts_and_writes_nothing(tmp_path: Path) -> None:
     made, store = fleet(tmp_path, False, a=3)
     assert batches([made]) == [["a0"], ["a1"], ["a2"]] and not store.path.exists()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any, Callable
 
@@ -90,6 +91,23 @@ def test_a_node_leaves_and_comes_back() -> None:
     assert way.seen() == (states.DONE, False, False) and way.entry().state == states.DONE
     # Nothing is done twice.
     assert way.turn.come_back(BACK) is False
+
+
+def test_a_node_without_pods_needs_few_requests() -> None:
+    way = Way(offering())
+    meta = {**way.api.node()["metadata"], "labels": {states.GATE_PREFIX + "device-plugin": "true"}}
+    way.api.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta}, True, False)
+    policy = dataclasses.replace(POLICY, components=("device-plugin",))
+    # All nodes of a run share it.
+    way.store.look()
+    before = len(way.api.asked)
+    turn = way.begin()
+    assert isinstance(turn, Begin)
+    way.turn.drain(policy, lambda text: None, way.turn.cordon(turn, policy))
+    # In the play each act is a process of its own.
+    assert way.of(RUN).come_back(BACK) is True
+    assert len(way.api.asked) - before <= 12, way.api.asked[before:]
+    assert way.seen() == (states.DONE, False, False)
 
 
 def test_it_waits_until_its_npus_are_allocatable_again() -> None:
