@@ -145,7 +145,7 @@ class Fleet:
 
 
 def judge(part: Part, fleet: Fleet, run: Run) -> None:
-    """Every node was changed once and is back, within its requests; the waves of a pool began in their order."""
+    """Every node was changed once, in the order of waves, and is back; requests and memory are within their limits."""
     names = ["node-%04d" % number for number in range(run.nodes)]
     changed, wrong = fleet.changed(), fleet.wrong()
     record = fleet.record()
@@ -156,18 +156,19 @@ def judge(part: Part, fleet: Fleet, run: Run) -> None:
         ", ".join("%d %s" % (number, kind) for kind, number in kinds.most_common(8)),
     )
     ended = re.search(r"Rollout: (\d+) done, (\d+) failed", run.said)
-    found = {
-        "nodes that were not changed once": sorted(changed) != names and len(changed),
-        "nodes that are not back": wrong[:5],
-        "it said": ended is None or ended.groups() != (str(run.nodes), "0"),
-        "requests of a node": run.nodes > POOLS and len(run.asked) > REQUESTS * run.nodes,
-        "MiB": run.main + run.forks > MEMORY,
-        "no memory was seen": not run.main or not run.forks,
-        "waves": out_of_order(record, changed),
-    }
-    for what, bad in found.items():
+    good = ended is not None and ended.groups() == (str(run.nodes), "0")
+    of_a_node, memory = len(run.asked) / run.nodes, run.main + run.forks
+    for what, bad in (
+        ("the run", "" if good else run.said[-1500:]),
+        ("nodes that were not changed once", "" if sorted(changed) == names else "%d changes" % len(changed)),
+        ("nodes that are not back", ", ".join(wrong[:5])),
+        ("nodes before an earlier wave", ", ".join(out_of_order(record, changed)[:5])),
+        # What is asked once a run weighs on few nodes.
+        ("requests of a node", "%.1f" % of_a_node if of_a_node > REQUESTS and run.nodes > POOLS else ""),
+        ("memory", "" if run.main and run.forks and memory <= MEMORY else "%.0f MiB" % memory),
+    ):
         if bad:
-            part.bad(what, str(bad) + "; the end of the run: " + run.said[-1500:])
+            part.bad(what, bad)
         else:
             part.good()
 

@@ -181,8 +181,7 @@ class Turn:
         if not self._is_mine(writer.read()):
             return False
         try:
-            if writer.open_gates():
-                writer.state(states.RESTART)
+            writer.open_gates()
             if back:
                 self._wait_until_back(writer, back)
             if not uncordon:
@@ -250,6 +249,7 @@ class Turn:
             node = None
             if not why:
                 return
+            writer.state(states.RESTART)
             waited = self._clock() - start
             if waited >= back.timeout:
                 raise NpuError(
