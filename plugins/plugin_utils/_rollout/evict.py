@@ -82,9 +82,8 @@ class Drain:
     def run(self, tell: Tell) -> Leaving:
         """Wait for jobs, then evict; what was listed before the first act. The rest of the node's pods at the end."""
         leaving = self._look()
-        text = leaving.text()
-        if text:
-            tell("Node %s: %s." % (self._node, text))
+        if leaving.pending or leaving.refused or leaving.ours:
+            tell("Node %s: %s." % (self._node, leaving.text()))
         self._refuse(leaving)
         leaving = self._wait_for_jobs(leaving)
         return self._evict(leaving)
@@ -246,9 +245,15 @@ class Drain:
             grace = _grace(pod)
             if self._is_late(pod, now):
                 finalizers = pod["metadata"].get("finalizers")
-                why = "waits for its finalizer %s" % line(finalizers[0], 100) if finalizers else "ignores it"
+                if finalizers:
+                    why, step = (
+                        "waits for its finalizer %s" % line(finalizers[0], 100),
+                        "Find who removes the finalizer.",
+                    )
+                else:
+                    why, step = "ignores it", f"Stop the pod on its node, or set {ROLLOUT}force to true."
                 told.append("%s: its grace period of %d s is over and it %s" % (pod_name(pod), grace, why))
-                steps.append(f"Stop the pod on its node, or set {ROLLOUT}force to true.")
+                steps.append(step)
             else:
                 told.append("%s still ends, for which it has %d s" % (pod_name(pod), grace))
                 steps.append(f"Raise {ROLLOUT}evict_timeout above its grace period.")
