@@ -144,7 +144,7 @@ def test_a_finalizer_is_named() -> None:
     api = Api(node(), pod("held"))
     api.items[("Pod", "team", "held")]["metadata"]["finalizers"] = ["example.com/save"]
     api.ends = {"held": 1e9}
-    with pytest.raises(NpuError, match="waits for its finalizer example.com/save. Next: Find who removes the finalizer.$"):
+    with pytest.raises(NpuError, match="finalizer example.com/save. Next: Find who removes the finalizer.$"):
         drain(api, evict_timeout=60)
 
 
