@@ -92,11 +92,12 @@ def test_what_is_wrong_for_all_hosts_is_said_once_and_a_name_far_from_all_inputs
     assert run.warnings().count("rbln_strange_thing is not an input of this collection. Next: ") == 1
 
 
-def expression(book: str) -> str:
-    """How a playbook of the collection reads rbln_serial."""
+def batched(book: str) -> Data:
+    """How a playbook of the collection reads rbln_serial: the keyword, and the variables that it names."""
     plays = yaml.safe_load((STAGED / "playbooks" / (book + ".yml")).read_text())
-    (found,) = [one["serial"] for one in plays if "serial" in one]
-    return str(found)
+    (found,) = [one for one in plays if "serial" in one]
+    names = ("__rbln_cut", "__rbln_batches")
+    return {"serial": found["serial"], "vars": {name: found["vars"][name] for name in names if "vars" in found}}
 
 
 @pytest.mark.parametrize(
@@ -114,12 +115,12 @@ def test_serial_is_taken_from_a_survey_and_from_the_group(
     book = tmp_path / "book.yml"
     head: Data = {"name": "Batches", "hosts": "npu_nodes", "gather_facts": False}
     # Ansible knows the variables of hosts after the first play.
-    book.write_text(yaml.safe_dump([head, {**head, "serial": expression("site"), "tasks": [task]}]))
+    book.write_text(yaml.safe_dump([head, {**head, **batched("site"), "tasks": [task]}]))
     more = {} if group is None else {"rbln_serial": group}
     where = inventory(tmp_path, hosts=["h%d" % number for number in range(8)], **more)
     run = play(book, where, extra=None if extra is None else {"rbln_serial": extra})
     assert run.code == 0 and [int(one.msg) for one in run.of("Size")] == sizes, run.err
-    assert expression("site") == expression("remove")
+    assert batched("site")["vars"]["__rbln_batches"] == batched("remove")["serial"]
 
 
 def test_a_wrong_serial_is_one_clear_error_before_a_host_is_contacted(tmp_path: Path) -> None:
