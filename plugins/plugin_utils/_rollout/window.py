@@ -20,6 +20,7 @@ UTC = datetime.timezone.utc
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _KEYS = ("days", "from", "to", "zone")
 _TIME = re.compile(r"\A([0-9]{1,2}):([0-9]{2})\Z")
+_NUMBER = re.compile(r"\A[0-9]{2,4}\Z")
 WHOLE_DAY = 24 * 60
 # An hour that the clock skips on one day of the week is there again a week later.
 _AHEAD = 22
@@ -129,10 +130,14 @@ def _clock(minutes: int) -> str:
 
 
 def _minutes(name: str, value: t.Any) -> int:
-    # YAML reads 22:00 without quotes as the number 1320, and 08:00 as text.
-    if isinstance(value, int) and not isinstance(value, bool) and 60 <= value <= WHOLE_DAY:
-        return value
-    match = _TIME.match(str(value).strip())
+    text = str(value).strip()
+    match = _TIME.match(text)
+    if _NUMBER.match(text) and 60 <= int(text) < WHOLE_DAY:
+        # 22:00 without quotes is 1320, and so is 1320, which may mean 13:20.
+        raise NpuError(
+            f"{name} is the number {text}: YAML reads a time such as {_clock(int(text))} without quotes so.",
+            f'Write it in quotes, such as "{_clock(int(text))}".',
+        )
     found = int(match.group(1)) * 60 + int(match.group(2)) if match and int(match.group(2)) < 60 else WHOLE_DAY + 1
     if found > WHOLE_DAY:
         raise NpuError(

@@ -111,8 +111,7 @@ def test_half_an_hour_may_be_skipped_too() -> None:
 @pytest.mark.parametrize(
     "item, expected",
     [
-        # Without quotes, YAML reads 22:00 as 1320.
-        ({"from": 1320, "to": "04:00"}, Window(frozenset(range(7)), 1320, 240, "UTC")),
+        ({"days": None, "from": "22:00", "to": "4:00", "zone": None}, Window(frozenset(range(7)), 1320, 240, "UTC")),
         ({"days": "fri-mon", "from": "0:00", "to": "24:00"}, Window(frozenset({4, 5, 6, 0}), 0, 1440, "UTC")),
         ({"days": "Saturday, sun", "from": "1:30", "to": "02:00"}, Window(frozenset({5, 6}), 90, 120, "UTC")),
         ({"days": ["mon"], "from": "23:00", "to": "00:00"}, Window(frozenset({0}), 1380, 0, "UTC")),
@@ -136,6 +135,9 @@ def test_a_whole_day_ends_at_midnight() -> None:
         ({"from": "22:00", "to": "23:00", "days": []}, r"window\[0\]\.days is empty, so the window never opens"),
         ({"from": "22:00"}, r"window\[0\] has no to"),
         ({"from": "25:00", "to": "02:00"}, r"window\[0\]\.from is '25:00', which is not a time"),
+        ({"from": 1320, "to": "23:00"}, r"window\[0\]\.from is the number 1320: YAML reads a time such as 22:00 "),
+        ({"from": "1320", "to": "23:00"}, r'window.* Next: Write it in quotes, such as "22:00"'),
+        ({"from": 2200, "to": "23:00"}, r"window\[0\]\.from is 2200, which is not a time"),
         ({"from": 22, "to": "23:00"}, r"window\[0\]\.from is 22, which is not a time"),
         ({"from": "22:60", "to": "23:00"}, r"window\[0\]\.from is '22:60'"),
         ({"from": "22:00", "to": "23:00", "days": "mo"}, r"window\[0\]\.days has 'mo', which is not a day"),
