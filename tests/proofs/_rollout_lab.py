@@ -87,6 +87,7 @@ class Rolling:
     """A run of the playbook upgrade that goes on while the test acts."""
 
     def __init__(self, field: Field, version: str, *args: str, **more: t.Any) -> None:
+        self._field = field
         argv, env = command("upgrade", field.inventory(version, **more), *args)
         self._began = time.monotonic()
         self._out, self._err = FOLDER / "rollout.out", FOLDER / "rollout.err"
@@ -99,6 +100,16 @@ class Rolling:
     def told(self) -> str:
         """What it has said so far to people, on one line."""
         return " ".join(self._err.read_text(errors="replace").split())
+
+    def reaches(self, node: str, *states: str) -> None:
+        """Wait until a node is in one of these states; an error when the run ends before."""
+
+        def there() -> bool:
+            found = self._field.state(node) in states
+            assert found or self.process.poll() is None, "the run ended before %s was %s" % (node, states)
+            return found
+
+        until(90, "%s is %s" % (node, " or ".join(states)), there, 0.05)
 
     def wait(self) -> Run:
         try:
@@ -144,6 +155,7 @@ class Field:
             self.hosts.state[host] = "dirty"
         own: Data = {
             **runfile(version),
+            "rbln_driver_replace": True,
             "rbln_rollout_wait_selector": "job-kind=training",
             "rbln_rollout_wait_timeout": 120,
             "rbln_rollout_evict_timeout": 120,
@@ -178,9 +190,6 @@ class Field:
             if number >= self._mark:
                 most = max(most, len(closed - set(aside)))
         return most
-
-    def wait_for(self, node: str, *states: str, seconds: float = 120) -> None:
-        until(seconds, "%s is %s" % (node, " or ".join(states)), lambda: self.state(node) in states, 0.05)
 
     def node(self, name: str) -> Data:
         return dict(json.loads(self.lab.kubectl("get", "node", name, "-o", "json", "--show-managed-fields").stdout))

@@ -53,7 +53,7 @@ def with_pods(part: Part, field: Field) -> None:
     field.mark()
     rolling = Rolling(field, NEW)
     with part.case("the Job of the wait selector is waited for"):
-        field.wait_for(second, JOBS)
+        rolling.reaches(second, JOBS)
         time.sleep(2)
         assert field.state(second) == JOBS, field.states(second)
         field.end_job()
@@ -111,7 +111,7 @@ def bad_driver(part: Part, field: Field) -> None:
             assert len(texts) == 1 and " Next: " in texts[0] and len(texts[0]) <= MESSAGE, texts
         assert "rolled back: " in red(run, first)[0] and TAINT in red(run, first)[0], red(run, first)
         for name in rest:
-            assert "was left as it was" in red(run, name)[0] and first in red(run, name)[0], red(run, name)
+            assert "was left as it is" in red(run, name)[0] and first in red(run, name)[0], red(run, name)
     with part.case("the good version heals it, and touches no other node"):
         field.mark()
         Rolling(field, NEW).wait().good(field.names)
@@ -135,15 +135,15 @@ def held(part: Part, field: Field) -> None:
     # The node of the person counts as well.
     rolling = Rolling(field, OLD, rbln_rollout_max_unavailable=2)
     with part.case("a pause by a label lets the node end that has begun, and begins no other"):
-        field.wait_for(first, HOST)
+        rolling.reaches(first, HOST)
         field.lab.kubectl("label", *RECORD, HOLD + "=pause")
-        field.wait_for(first, DONE)
+        rolling.reaches(first, DONE)
         time.sleep(12)
         assert rolling.process.poll() is None and field.state(second) not in WORKING, field.states(second)
         assert "the rollout is paused" in rolling.told, rolling.told[-1000:]
     field.lab.kubectl("label", *RECORD, HOLD + "-")
     with part.case("an API server that is away for 20 s in the middle is waited for"):
-        field.wait_for(second, HOST)
+        rolling.reaches(second, HOST)
         with field.away():
             time.sleep(20)
         run = rolling.wait().good(field.names)
@@ -165,7 +165,7 @@ def killed(part: Part, field: Field) -> None:
     pause = random.Random(seed).uniform(0, 35)
     field.mark()
     rolling = Rolling(field, NEW)
-    field.wait_for(first, *WORKING)
+    rolling.reaches(first, *WORKING)
     time.sleep(pause)
     ended = rolling.process.poll() is not None
     rolling.kill()
