@@ -130,7 +130,7 @@ def held(part: Part, field: Field) -> None:
     """A pause, an API server that is away, and a node that a person has cordoned."""
     first, second, last = field.names
     field.lab.kubectl("cordon", last)
-    theirs = field.node(last)["spec"]
+    theirs = field.node(last)["spec"], field.hosts.labels(last)
     field.mark()
     # The node of the person counts as well.
     rolling = Rolling(field, OLD, rbln_rollout_max_unavailable=2)
@@ -143,7 +143,7 @@ def held(part: Part, field: Field) -> None:
         assert "the rollout is paused" in rolling.told, rolling.told[-1000:]
     field.lab.kubectl("label", *RECORD, HOLD + "-")
     with part.case("an API server that is away for 20 s in the middle is waited for"):
-        rolling.reaches(second, HOST)
+        rolling.reaches(second, RESTART)
         with field.away():
             time.sleep(20)
         run = rolling.wait().good(field.names)
@@ -153,7 +153,8 @@ def held(part: Part, field: Field) -> None:
         assert field.closed_together(last) == 1
         part.note = "%.1f s" % run.seconds
     with part.case("the cordon of a person is untouched, and so is its node"):
-        assert field.node(last)["spec"] == theirs and field.states(last) == [], field.states(last)
+        assert (field.node(last)["spec"], field.hosts.labels(last)) == theirs
+        assert field.states(last) == [], field.states(last)
         field.in_service(first, second)
     field.lab.kubectl("uncordon", last)
 
