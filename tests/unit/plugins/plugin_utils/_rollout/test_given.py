@@ -42,10 +42,15 @@ def read(upgrade: bool = False, **own: Any) -> Data:
 
 def test_the_playbook_upgrade_has_other_defaults() -> None:
     names = ("waves", "max_unavailable", "failure_budget", "pods")
-    assert [read()[name] for name in names] == [[], "100%", 0, "refuse"]
-    assert [read(True)[name] for name in names] == [[1, "10%", "50%", "100%"], "25%", 1, "npu"]
+    # ansible-core 2.16 makes text of a number in a template.
+    assert list(map(str, (read()[name] for name in names))) == ["[]", "100%", "0", "refuse"]
+    upgrade = read(True)
+    assert [*map(str, upgrade["waves"]), *(str(upgrade[name]) for name in names[1:])] == [
+        *("1", "10%", "50%", "100%"),
+        *("25%", "1", "npu"),
+    ]
     # The empty answer of a survey is no answer.
-    assert [read(True, waves="", pods=None)[name] for name in ("waves", "pods")] == [[1, "10%", "50%", "100%"], "npu"]
+    assert [read(True, waves="", pods=None)[name] for name in ("waves", "pods")] == [upgrade["waves"], "npu"]
     assert read(True, waves="1,50%")["waves"] == ["1", "50%"]
 
 
