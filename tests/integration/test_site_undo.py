@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from tests.integration._hosts import Hosts, difference, fingerprint
-from tests.integration._play import NAMESPACE_OF_TESTS, NODE_LABEL, RESOURCE, play, runfile
+from tests.integration._play import NAMESPACE_OF_TESTS, play, runfile
 from tests.lab._base import until
 
 A, B = "it-a", "it-b"
@@ -105,51 +104,3 @@ def test_broken_driver_on_the_first_host_of_a_batch(nodes: Hosts) -> None:
     assert nodes.allocatable() == {A: "2", B: "2"}
     assert nodes.labels(A)["rebellions.ai/driver-version.full"].startswith("3.4.0")
     assert "namespace/" + NAMESPACE_OF_TESTS in nodes.lab.kubectl("get", "namespaces", "-o", "name").stdout.split()
-
-
-HOLDER = """apiVersion: v1
-kind: Pod
-metadata: {name: holder, namespace: default}
-spec:
-  nodeSelector: {kubernetes.io/hostname: %s}
-  tolerations: [{key: %s, operator: Exists}]
-  terminationGracePeriodSeconds: 1
-  containers:
-    - name: holder
-      image: lab.local/busybox:1
-      command: [sh, -c, "exec 3</dev/rbln0; sleep 3600"]
-      resources: {limits: {%s: 1}}
-"""
-STATE = "rebellions.ai/npu-driver-upgrade-state"
-
-
-def seen(hosts: Hosts, host: str) -> tuple[str, bool, bool]:
-    """(state, cordoned, tainted by a failed rollout) of a node."""
-    node = json.loads(hosts.lab.kubectl("get", "node", host, "-o", "json").stdout)
-    keys = [one["key"] for one in node["spec"].get("taints", [])]
-    failed = "rebellions.ai/npu-driver-upgrade-failed" in keys
-    return node["metadata"]["labels"].get(STATE, ""), bool(node["spec"].get("unschedulable")), failed
-
-
-def test_a_node_in_service_is_drained_upgraded_and_put_back(nodes: Hosts) -> None:
-    """After the test above: one host has the new driver; the other one uses its NPUs."""
-    if nodes.allocatable() != {A: "2", B: "2"}:
-        nodes.done()
-    for host in BOTH:
-        nodes.state[host] = "dirty"
-    nodes.lab.kubectl("apply", "-f", "-", stdin=HOLDER % (B, NODE_LABEL, RESOURCE))
-    until(60, "the pod with an NPU", lambda: "Running" in nodes.lab.kubectl("get", "pod", "holder").stdout)
-    allowed = {"rbln_driver_replace": True, "rbln_rollout_unmanaged": "delete"}
-    bad = nodes.inventory(host_vars={B: {**runfile("3.4.1"), **allowed}})
-    run = play("upgrade", bad, "--limit", B)
-    assert run.code == 2 and "stays cordoned, with the taint" in run.failed(B)[-1].msg, run.out[-3000:]
-    assert seen(nodes, B) == ("upgrade-failed", True, True)
-    assert nodes.lab.kubectl("get", "pod", "holder", "--ignore-not-found").stdout == ""
-    # The driver rolled back by itself, and nothing is placed on the node.
-    assert nodes.lab.exec(B, "cat /sys/module/rebellions/version").stdout.strip() == "3.2.2"
-    good = nodes.inventory(host_vars={B: {**runfile("3.4.0"), **allowed}})
-    run = play("upgrade", good, "--limit", B).good([B])
-    assert seen(nodes, B) == ("upgrade-done", False, False)
-    assert nodes.lab.exec(B, "cat /sys/module/rebellions/version").stdout.strip() == "3.4.0"
-    assert nodes.allocatable()[B] == "2" and nodes.pods(B)["rbln-device-plugin"] == "Running"
-    play("upgrade", good, "--limit", B).unchanged([B])
