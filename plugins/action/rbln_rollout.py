@@ -41,6 +41,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     disturbs,
     facts_of,
     going,
+    keeps_pods,
     policy_of,
     told_pods,
     whole,
@@ -168,12 +169,14 @@ class ActionModule(Places, Answering):
         fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
         if cluster and self._dry_run:
             for place in places:
-                seen = {one.host: one.node for one in hosts if one.host in place.hosts}
+                leaves = [one for one in hosts if one.host in place.hosts and not keeps_pods(plans[one.host])]
+                seen = {one.host: one.node for one in leaves}
                 told.update(told_pods(cluster, seen, policy_of(place.given, place.operands)))
         fleets.append(fleet)
         self._local.update({} if cluster else pools)
         for one in hosts:
-            way = {"only_back": not disturbs(plans[one.host]), "offers": one.offers}
+            plan = plans[one.host]
+            way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
             turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
@@ -185,7 +188,7 @@ class ActionModule(Places, Answering):
         outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
         if isinstance(outcome, Skip):
             return {"changed": False, "goes": False, "msg": "%s was left as it is. %s" % (mine["node"], outcome.reason)}
-        policy = policy_of(place.given, place.operands)
+        policy = policy_of(place.given, place.operands, mine["keeps_pods"])
         result: Result = {"changed": True, "goes": True, "begun": turn.cordon(outcome, policy), "before": ""}
         if place.given["before"] and not mine["only_back"]:
             return {**result, "before": place.given["before"]}
@@ -196,7 +199,8 @@ class ActionModule(Places, Answering):
     def _drain(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
         begun = bool(registered_of(task_vars, LEFT).get("begun"))
-        self._turn(mine, place, task_vars).drain(policy_of(place.given, place.operands), self._tell, begun)
+        policy = policy_of(place.given, place.operands, mine["keeps_pods"])
+        self._turn(mine, place, task_vars).drain(policy, self._tell, begun)
         return {"changed": True}
 
     def _return(self, args: Result, task_vars: Result) -> Result:

@@ -10,6 +10,7 @@ import typing as t
 
 from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import DISRUPTIONS, NONE, RESTART
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DOCKER
 
 from .._cluster.api import Cluster, Data
 from .._cluster.login import read_login
@@ -27,7 +28,7 @@ from .._objects.parts import GATE_PREFIX, SKIP_LABEL
 from . import given as of_rollout
 from .evict import list_budgets, look_at
 from .fleet import Going
-from .pods import Policy, in_the_way, pod_name
+from .pods import KEEP, Policy, in_the_way, pod_name
 from .states import GATES
 from .table import Pods
 from .turn import is_unfinished
@@ -114,6 +115,14 @@ def disturbs(plan: t.Mapping[str, t.Any]) -> bool:
     return worst_of(plan) != NONE
 
 
+def keeps_pods(plan: t.Mapping[str, t.Any]) -> bool:
+    """Whether pods run on through all of a plan: a runtime restarts, and it is not the docker of the kubelet."""
+    restarts = {str(step["component"]).partition(" ")[0] for step in plan["steps"] if step["disruption"] == RESTART}
+    kubelets = (facts_of(plan).get(SHORT + "_runtimes") or {}).get("kubernetes_runtime")
+    stops = DOCKER in restarts and kubelets in (DOCKER, None)
+    return worst_of(plan) in (NONE, RESTART) and not stops
+
+
 def going(host: str, node: Data | None, plan: t.Mapping[str, t.Any], unfinished: bool, operands: Inputs) -> Going:
     """A host that goes; without a node it is its own."""
     wanted = plan.get("wanted") or {}
@@ -146,8 +155,10 @@ def offers(node: t.Mapping[str, t.Any], resource: str) -> bool:
     return any(key != SKIP_LABEL for key in gates) or kept or allocatable_npus(node, resource) > 0
 
 
-def policy_of(given: t.Mapping[str, t.Any], operands: Inputs) -> Policy:
-    """What becomes of pods, by the inputs."""
+def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False) -> Policy:
+    """What becomes of pods, by the inputs; with `keep` none has to leave, nor any component."""
+    if keep:
+        return Policy(pods=KEEP, namespace=operands["namespace"])
     names = ("pods", "empty_dir", "unmanaged", "wait_selector", "wait_timeout", "evict_timeout", "grace", "force")
     return Policy(
         **{name: given[name] for name in names},

@@ -21,6 +21,8 @@ Claims = t.Mapping[tuple[str, str], t.Mapping[str, t.Any]]
 ROLLOUT = INPUT + "rollout_"
 # Which pods leave a node: none, so that a node with some is refused; those that hold NPUs; or all that can.
 REFUSE, NPU, ALL = "refuse", "npu", "all"
+# Not an input: nothing has to leave, since pods run on while their runtime restarts.
+KEEP = "keep"
 # What becomes of data in an emptyDir, and of pods that no controller makes again.
 DELETE = "delete"
 _NAMES = {row.key: row.name for row in COMPONENTS}

@@ -23,7 +23,7 @@ from .evict import leave_node
 from .gates import Refuse, Wait
 from .node import NodeWriter
 from .outage import Clock, Sleep, patiently
-from .pods import Policy, listed, pod_name
+from .pods import KEEP, Policy, listed, pod_name
 from .record import Record
 from .settings import Settings
 from .store import small, view_of
@@ -164,7 +164,8 @@ class Turn:
         if writer is None:
             return
         try:
-            leave_node(writer, policy, tell, self._clock, self._sleep)
+            if policy.pods != KEEP:
+                leave_node(writer, policy, tell, self._clock, self._sleep)
             writer.state(states.HOST)
         except NpuError as exc:
             said = self._failed(writer, exc, begun)

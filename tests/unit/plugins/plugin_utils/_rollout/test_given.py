@@ -21,6 +21,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics im
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
     disturbs,
     is_in_service,
+    keeps_pods,
     offers,
     policy_of,
     worst_of,
@@ -91,6 +92,32 @@ def test_the_pods_of_a_node_go_by_the_inputs() -> None:
     policy = policy_of(read(True, evict_timeout=5, pause_components=["smd"], grace=30), inputs())
     assert (policy.pods, policy.evict_timeout, policy.components, policy.grace) == ("npu", 5.0, ("smd",), 30)
     assert policy.namespace == inputs()["namespace"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "kubelets", "expected"),
+    [
+        ([("containerd", "restart")], "containerd", True),
+        ([("containerd of k3s", "restart"), ("CDI specification", "none")], "containerd", True),
+        ([("docker", "restart")], "containerd", True),
+        ([("docker", "restart")], "docker", False),
+        ([("docker", "restart")], None, False),
+        ([("containerd", "restart"), ("driver", "evict")], "containerd", False),
+        ([("host", "reboot")], "containerd", False),
+        ([], "containerd", True),
+    ],
+)
+def test_pods_run_on_while_their_runtime_restarts(
+    steps: list[tuple[str, str]], kubelets: str | None, expected: bool
+) -> None:
+    facts = {"rbln_runtimes": {"kubernetes_runtime": kubelets}}
+    plan = {
+        "steps": [{"component": name, "disruption": kind} for name, kind in steps],
+        "observation": {"ansible_facts": facts},
+    }
+    assert keeps_pods(plan) is expected
+    policy = policy_of(read(True, pause_components=["smd"]), inputs(), expected)
+    assert (policy.pods, policy.components) == (("keep", ()) if expected else ("npu", ("smd",)))
 
 
 def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None) -> Data:

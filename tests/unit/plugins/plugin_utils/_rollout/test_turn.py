@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Begin, Skip
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import KEEP, Policy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import NodeRecord, PoolRecord, Record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
@@ -91,6 +91,15 @@ def test_a_node_leaves_and_comes_back() -> None:
     assert way.seen() == (states.DONE, False, False) and way.entry().state == states.DONE
     # Nothing is done twice.
     assert way.turn.come_back(BACK) is False
+
+
+def test_pods_that_run_on_stay_on_a_node_that_is_out_of_service() -> None:
+    way = Way(offering(), pod("job"))
+    turn, policy = way.begin(), dataclasses.replace(POLICY, pods=KEEP)
+    assert isinstance(turn, Begin)
+    way.turn.drain(policy, lambda text: None, way.turn.cordon(turn, policy))
+    assert way.seen() == (states.HOST, True, False) and ("Pod", "team", "job") in way.api.items
+    assert way.turn.come_back(BACK) is True and way.seen() == (states.DONE, False, False)
 
 
 def test_a_node_without_pods_needs_few_requests() -> None:
