@@ -3,8 +3,8 @@
 """`make proof-rollout_scale`: the playbook upgrade changes up to 1,000 nodes in 30 pools that kwok plays.
 
 API server, record, waves and plays are real; a task of one command stands for the host part, so what is measured is the
-rollout. Each size also runs with the rollout off where that is short, for comparison. Requests of a node, growth and
-memory are gates; seconds depend on the machine. SAMPLE=1 leaves the largest sizes out. Sizes may be given as words.
+rollout. Small sizes also run with the rollout off, for comparison. Requests of a node, ratios and memory are gates;
+seconds depend on the machine. SAMPLE=1 leaves the largest sizes out. Sizes may be given as words.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ REQUESTS = 12
 GROWTH = 1.3
 # MiB (PSS) of all processes of the run.
 MEMORY = 600
-# The run without a rollout is measured up to this size.
+# The run without a rollout is measured up to this size, and one with it may cost so many times its CPU.
 COMPARED = 100
+COST = 2.0
 TIMEOUT = 7200
 WAVES = (1, "10%", "50%", "100%")
 
@@ -206,6 +207,7 @@ def main(sizes: t.Sequence[int] = SIZES) -> int:
         fleet.site.start()
         for size in sizes:
             fleet.grow(size)
+            alone = None
             if size <= COMPARED:
                 with proof.part("%4d nodes, host part alone" % size) as part:
                     alone = fleet.run(size, False)
@@ -217,6 +219,11 @@ def main(sizes: t.Sequence[int] = SIZES) -> int:
                 run = fleet.run(size, True)
                 judge(part, fleet, run)
                 runs.append(run)
+                if alone and size > POOLS:
+                    part.note += "; %.2f times the CPU of the host part alone" % (run.cpu / alone.cpu)
+                    if run.cpu > COST * alone.cpu:
+                        part.bad("CPU", "more than %g times that of the host part alone" % COST)
+                    part.good()
             if part.failed:
                 break
         if len(runs) > 1:
