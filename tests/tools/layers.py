@@ -224,7 +224,7 @@ LAYERS = (
     Layer("lint", 100, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
     Layer("docs", 60, "pages", (Step((PY, "-m", "tests.tools.docs")),), uses=("stage",)),
     _sample("walk", 240, uses=("lab",), holds=("cluster",), after=LAB),
-    _sample("rollout_lab", 150, uses=("lab",), holds=("cluster",), after=LAB),
+    _sample("rollout_lab", 220, uses=("lab",), holds=("cluster",), after=LAB),
     _sample("driver", 200, uses=("lab",), after=("build/hosts",)),
     _sample("faults", 200, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 120, uses=("lab",), after=("build/hosts",)),
