@@ -144,7 +144,7 @@ class ActionModule(Places, Answering):
         nodes: dict[str, str] = {}
         hosts: list[Going] = []
         for place in places:
-            of_rollout.judge_hooks(place.given)
+            of_rollout.judge_place(place.given, place.operands if cluster else None)
             found = self._nodes(cluster, place, plans, task_vars) if cluster else dict.fromkeys(place.hosts)
             chosen = [host for host in place.hosts if host in mine and host in found]
             own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]

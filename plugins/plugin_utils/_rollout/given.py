@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 import os
+import ssl
 import typing as t
 
 import yaml
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._inputs.normalise import normalise
+from .._components.registry import COMPONENTS
+from .._inputs.cluster import wants_smoke
+from .._inputs.normalise import normalise, suggestion
 from .._inputs.roles import raw_inputs, role_defaults, role_inputs
-from .._objects.names import role
+from .._objects.names import OPERANDS, role
 from .settings import Settings, read_pools
 from .states import ROLLOUT
 
@@ -22,6 +25,8 @@ ROLE = role("rollout")
 # What the playbook that goes by waves sets; the defaults of the role read it.
 UPGRADE = f"__{ROLLOUT}upgrade"
 HOOKS = ("before", "after")
+# The least of each: less is found only when a node is out of service, or its host changed.
+LEAST = {"wait_timeout": 0, "evict_timeout": 1, "return_timeout": 1, "grace": -1}
 POOL_GROUP = "npu_pool_"
 
 
@@ -31,7 +36,7 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> Data:
     raw = raw_inputs(templar, variables, spec)
     for name, value in role_defaults(ROLE).items():
         # The empty answer of a survey is the default, which may be a template.
-        if raw[name] is None:
+        if raw[name] is None or (raw[name] == "" and spec[name]["type"] == "raw"):
             raw[name] = templar.template(value)
     typed = normalise(raw, spec)
     return {name[len(ROLLOUT) :]: typed[name] for name in spec}
@@ -52,12 +57,42 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None
     else:
         read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
     judge_hooks(inputs)
-    query = inputs["metrics"] or {}
+    for name, least in LEAST.items():
+        if inputs[name] < least:
+            raise NpuError(f"{ROLLOUT}{name} is {inputs[name]:g}.", f"Write {least} or more.")
+    names = [row.name for row in COMPONENTS]
+    for name in inputs["pause_components"]:
+        if name not in names:
+            raise NpuError(f"{ROLLOUT}pause_components has the unknown component {name}.", suggestion(name, names))
+    _judge_metrics(inputs["metrics"] or {})
+
+
+def judge_place(inputs: t.Mapping[str, t.Any], operands: t.Mapping[str, t.Any] | None) -> None:
+    """NpuError where hosts with these inputs cannot go; `operands` are those of their cluster, None without one."""
+    judge_hooks(inputs)
+    if operands is not None and inputs["smoke"] and not wants_smoke(operands):
+        raise NpuError(
+            f"{ROLLOUT}smoke is true, but {OPERANDS}smoke is not enabled, so no workload would prove a node.",
+            f"Set {OPERANDS}smoke, with enabled: true, or set {ROLLOUT}smoke to false.",
+        )
+
+
+def _judge_metrics(query: t.Mapping[str, t.Any]) -> None:
     url, asked = str(query.get("url") or ""), query.get("query")
     if (url or asked) and not (asked and url.startswith(("http://", "https://"))):
         raise NpuError(
             f"{ROLLOUT}metrics needs url and query.", "Write {url: https://prometheus.example.com, query: ...}."
         )
+    if query.get("timeout", 1) <= 0:
+        raise NpuError(f"{ROLLOUT}metrics.timeout is {query['timeout']:g}.", "Write more than 0.")
+    if query.get("ca_cert"):
+        try:
+            ssl.create_default_context(cafile=query["ca_cert"])
+        except OSError as exc:
+            raise NpuError(
+                f"{ROLLOUT}metrics.ca_cert names {query['ca_cert']}, which cannot be read: {exc.strerror or exc}.",
+                "Give the path of a file with certificates (PEM) on the controller.",
+            ) from None
 
 
 def judge_hooks(inputs: t.Mapping[str, t.Any]) -> None:
@@ -79,4 +114,4 @@ def judge_hooks(inputs: t.Mapping[str, t.Any]) -> None:
                 f"{ROLLOUT}{name} names {path}, which cannot be read: {why}.", "Give the path of a file of tasks."
             ) from None
         if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
-            raise NpuError(f"{ROLLOUT}{name} names {path}, which is no list of tasks.", "Write tasks in it.")
+            raise NpuError(f"{ROLLOUT}{name} names {path}, which is not a list of tasks.", "Write tasks in it.")

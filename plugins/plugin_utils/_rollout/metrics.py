@@ -19,7 +19,7 @@ def holds(spec: t.Mapping[str, t.Any]) -> bool | None:
     """Whether the query returns samples and none is zero. None when Prometheus does not say."""
     address = spec["url"].rstrip("/") + "/api/v1/query?" + urllib.parse.urlencode({"query": spec["query"]})
     headers = {"Authorization": "Bearer %s" % spec["token"]} if spec.get("token") else {}
-    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - judged by `judge_metrics`
+    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - judged with the inputs
     trust = ssl.create_default_context(cafile=spec.get("ca_cert") or None)
     try:
         with urllib.request.urlopen(request, timeout=spec["timeout"], context=trust) as answer:  # noqa: S310

@@ -121,7 +121,9 @@ def read_pools(inputs: t.Mapping[str, t.Any], known: t.Collection[str]) -> dict[
         for key in more:
             if key not in PACE:
                 raise NpuError(f"{place} has the unknown key {line(key, 60)}.", suggestion(str(key), PACE))
-        found[pool] = read_settings({**inputs, **more}, place + ".")
+        # A key without a value is that of all pools.
+        own_values = {key: value for key, value in more.items() if value is not None}
+        found[pool] = read_settings({**inputs, **own_values}, place + ".")
     return found
 
 
@@ -137,7 +139,7 @@ def _size(name: str, value: t.Any) -> int | str:
 
 
 def _waves(name: str, given: t.Any) -> tuple[int | str, ...]:
-    items = given if isinstance(given, (list, tuple)) else [given]
+    items = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
     sizes = [_size(f"{name}[{number}]", item) for number, item in enumerate(items)]
     for number, size in enumerate(sizes):
         grown = number and [former for former in sizes[:number] if not _may_grow(former, size)]
@@ -162,14 +164,16 @@ def _may_grow(former: int | str, size: int | str) -> bool:
 def _whole(name: str, value: t.Any) -> int:
     text = str(value).strip()
     if isinstance(value, bool) or not re.match(r"\A[0-9]{1,6}\Z", text):
-        raise NpuError(f"{name} is {line(repr(value), 60)}, which is not a whole number from 0 on.", "Correct it.")
+        raise NpuError(f"{name} is {line(repr(value), 60)}, which is not a whole number from 0 on.", "Write 0 or more.")
     return int(text)
 
 
 def _seconds(name: str, value: t.Any) -> float:
     match = None if isinstance(value, bool) else _DURATION.match(str(value))
     if not match:
-        raise NpuError(f"{name} is {line(repr(value), 60)}, which is not a time.", "Write seconds, or 30m, 2h or 1d.")
+        raise NpuError(
+            f"{name} is {line(repr(value), 60)}, which is not a time.", "Write a number of seconds, such as 1800."
+        )
     return float(match.group(1)) * _SECONDS[match.group(2)]
 
 

@@ -21,6 +21,7 @@ DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sun
 _KEYS = ("days", "from", "to", "zone")
 _TIME = re.compile(r"\A([0-9]{1,2}):([0-9]{2})\Z")
 _NUMBER = re.compile(r"\A[0-9]{2,4}\Z")
+_EXAMPLE = 'Write for example [{days: [sat, sun], from: "22:00", to: "04:00", zone: Asia/Seoul}].'
 WHOLE_DAY = 24 * 60
 # An hour that the clock skips on one day of the week is there again a week later.
 _AHEAD = 22
@@ -96,6 +97,8 @@ def zone_of(name: str) -> datetime.tzinfo:
 
 def read_windows(name: str, given: t.Any) -> tuple[Window, ...]:
     """The windows of an input. NpuError names the one that is wrong, or that never opens."""
+    if not isinstance(given or (), (list, tuple)):
+        raise NpuError(f"{name} is {line(repr(given), 60)}, which is not a list of windows.", _EXAMPLE)
     return tuple(_read(f"{name}[{number}]", item) for number, item in enumerate(given or ()))
 
 
@@ -103,7 +106,7 @@ def _read(name: str, item: t.Any) -> Window:
     if not isinstance(item, t.Mapping):
         raise NpuError(
             f"{name} is {line(repr(item), 60)}, which is not a window.",
-            'Write for example {days: [sat, sun], from: "22:00", to: "04:00", zone: Asia/Seoul}.',
+            _EXAMPLE,
         )
     for key in item:
         if key not in _KEYS:

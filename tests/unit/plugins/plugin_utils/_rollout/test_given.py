@@ -52,6 +52,8 @@ def test_the_playbook_upgrade_has_other_defaults() -> None:
     ]
     # The empty answer of a survey is no answer.
     assert [read(True, waves="", pods=None)[name] for name in ("waves", "pods")] == [upgrade["waves"], "npu"]
+    empty = read(True, max_unavailable="", failure_budget="")
+    assert [str(empty[name]) for name in ("max_unavailable", "failure_budget")] == ["25%", "1"]
     assert read(True, waves="1,50%")["waves"] == ["1", "50%"]
 
 
@@ -67,6 +69,18 @@ def test_the_playbook_upgrade_has_other_defaults() -> None:
         ({"window": [{"from": "05:00", "to": "05:00"}]}, "rbln_rollout_window"),
         ({"order": "rack"}, "rbln_rollout_rack_label"),
         ({"metrics": {"url": "https://p"}}, "rbln_rollout_metrics needs url and query"),
+        ({"metrics": {"url": "https://p", "query": "up", "timeout": 0}}, "metrics.timeout is 0"),
+        (
+            {"metrics": {"url": "https://p", "query": "up", "ca_cert": "/nowhere"}},
+            "ca_cert names /nowhere, which cannot",
+        ),
+        ({"evict_timeout": "0"}, "rbln_rollout_evict_timeout is 0"),
+        ({"return_timeout": -1}, "rbln_rollout_return_timeout is -1"),
+        ({"wait_timeout": -1}, "rbln_rollout_wait_timeout is -1"),
+        ({"grace": -2}, "rbln_rollout_grace is -2"),
+        ({"pause_components": "smd,deviceplugin"}, "unknown component deviceplugin. Next: Did you mean device-plugin"),
+        ({"pools": {"a": {"window": 5}}}, "rbln_rollout_pools.a.window is 5, which is not a list of windows"),
+        ({"soak": -1}, "rbln_rollout_soak is -1.0, which is not a time. Next: Write a number of seconds"),
         ({"before": "hook.yml"}, "not an absolute path"),
         ({"after": "/nowhere/hook.yml"}, "cannot be read: No such file"),
     ],
@@ -75,6 +89,20 @@ def test_what_cannot_work_is_named(own: Data, told: str) -> None:
     with pytest.raises(NpuError, match=told) as found:
         given.judge(read(**own), ["npu_pool_a", "npu_nodes"])
     assert str(found.value).count(" Next: ") == 1
+
+
+def test_the_least_that_can_work_is_taken() -> None:
+    given.judge(read(wait_timeout="0", evict_timeout="1", return_timeout=1, grace=-1, pause_components=[]), None)
+    given.judge(read(metrics={"url": "https://p", "query": "up"}), None)
+
+
+def test_a_proof_by_a_workload_needs_one() -> None:
+    operands = {"enabled": True, "delivery": "apply", "state": "present", "smoke": {"enabled": False}}
+    with pytest.raises(NpuError, match="rbln_rollout_smoke is true, but rbln_operands_smoke is not enabled"):
+        given.judge_place(read(smoke="true"), operands)
+    given.judge_place(read(smoke=True), {**operands, "smoke": {"enabled": True}})
+    given.judge_place(read(smoke=True), None)
+    given.judge_place(read(), operands)
 
 
 def test_a_hook_is_a_list_of_tasks(tmp_path: Path) -> None:

@@ -113,6 +113,11 @@ def test_a_pool_has_what_it_says_and_the_rest_from_all() -> None:
     found = read_pools({"max_unavailable": 2, "soak": 60, "pools": {"a": {"max_unavailable": "50%"}}}, ["a", "b"])
     assert (found["a"].max_unavailable, found["a"].soak) == ("50%", 60.0)
     assert (found["b"].max_unavailable, found["b"].soak) == (2, 60.0)
+    # A key without a value does not take the limit of all pools away.
+    assert (
+        read_pools({"max_unavailable": 2, "pools": {"a": {"max_unavailable": None}}}, ["a"])["a"].max_unavailable == 2
+    )
+    assert read_pools({"pools": {"a": {"waves": "1, 50%"}}}, ["a"])["a"].waves == (1, "50%")
 
 
 @pytest.mark.parametrize(
