@@ -76,7 +76,9 @@ class LocalStore:
             record = self._read()
             after, answer = judge(record)
             if after is not None and after != record:
-                self._write({"approved": self.approved, "held": self.held, "run": json.loads(to_json(after))})
+                # What a person approved is of one rollout.
+                approved = self.approved if record is None or record.id == after.id else ""
+                self._write({"approved": approved, "held": self.held, "run": json.loads(to_json(after))})
             return answer
 
     @contextlib.contextmanager

@@ -163,7 +163,7 @@ class RunStore:
 
         Nothing is written for None or the same record. When another controller was faster, `judge` gets what that one
         wrote; `held` and `approved` are of the same moment. It may also be called again with its own write, whose
-        answer was lost.
+        answer was lost. What a person approved is of one rollout: another one begins without it.
         """
         with self._locked():
             live = self._kept("map").get("map")
@@ -171,7 +171,9 @@ class RunStore:
                 live = self._get() if live is None else live
                 before = self._parsed(live)
                 after, result = judge(before)
-                if after is None or after == before or self._put(live, to_json(after)):
+                if after is None or after == before:
+                    return result
+                if self._put(live, to_json(after), before is not None and before.id != after.id):
                     return result
                 live = None
                 self._sleep(random.uniform(0, min(0.1 * (attempt + 1), 2.0)))
@@ -197,9 +199,12 @@ class RunStore:
             self._known = (text, from_json(text) if text else None)
         return self._known[1]
 
-    def _put(self, live: Data, text: str) -> bool:
+    def _put(self, live: Data, text: str, begins: bool) -> bool:
         """Whether the record was written; not when another one was faster, or removed it."""
         meta = live.get("metadata") or metadata(self._inputs, COMPONENT, self._name)
+        if begins:
+            notes = meta.get("annotations") or {}
+            meta = {**meta, "annotations": {key: notes[key] for key in notes if key != states.APPROVED}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {**live.get("data", {}), KEY: text}}
         method, path = ("PUT", self._path + "/" + self._name) if live else ("POST", self._path)
         what = "Write ConfigMap %s" % self._name

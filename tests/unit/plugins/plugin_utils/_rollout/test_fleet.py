@@ -39,7 +39,7 @@ STEP = {
 }  # fmt: skip
 
 
-def fleet(tmp_path: Path, write: bool = True, **pools: int) -> tuple[Fleet, LocalStore]:
+def fleet(tmp_path: Path, write: bool = True, goal: str = "goal", **pools: int) -> tuple[Fleet, LocalStore]:
     """`pools` are numbers of hosts."""
     going = [
         Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP])
@@ -47,9 +47,9 @@ def fleet(tmp_path: Path, write: bool = True, **pools: int) -> tuple[Fleet, Loca
         for at in range(size)
     ]
     settings = {pool: Settings(waves=(1, "50%"), max_unavailable="50%") for pool in pools}
-    made = Fleet(going, settings, {one.node for one in going}, "goal")
+    made = Fleet(going, settings, {one.node for one in going}, goal)
     store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
-    made.cut(store, "run", NOW, NOW, write)
+    made.cut(store, "run" if goal == "goal" else "run-2", NOW, NOW, write)
     return made, store
 
 
@@ -151,7 +151,12 @@ def test_a_person_holds_hosts_without_a_cluster_by_the_file(tmp_path: Path) -> N
             None,
         )
     )
-    assert json.loads(store.path.read_text(encoding="utf-8"))["held"] == ABORT
+    kept = json.loads(store.path.read_text(encoding="utf-8"))
+    assert (kept["held"], kept["approved"]) == (ABORT, "2")
+    # Another rollout keeps the hold, and not what was approved of this one.
+    made, _store = fleet(tmp_path, goal="other", a=1)
+    kept = json.loads(store.path.read_text(encoding="utf-8"))
+    assert (kept["held"], kept["approved"]) == (ABORT, "")
     store.path.write_text("{}", encoding="utf-8")
     with pytest.raises(NpuError, match="is damaged. Next: Delete it, and run again|is damaged"):
         store.look()

@@ -118,6 +118,20 @@ def test_pause_abort_and_approval_are_read_with_the_record() -> None:
         one.change(lambda now: (record("a"), None))
 
 
+def test_what_was_approved_is_of_one_rollout() -> None:
+    api = Api(NAMESPACE)
+    one = store(api)
+    one.change(lambda now: (record("a"), None))
+    live = api.items[MAP]
+    live["metadata"]["labels"][states.HOLD] = states.PAUSE
+    live["metadata"]["annotations"] = {states.APPROVED: "all", "team": "x"}
+    api.put(live)
+    store(api).change(lambda now: (dataclasses.replace(record("a", "b"), run="run-2"), None))
+    assert one.read()[1:] == (states.PAUSE, "all")
+    store(api).change(lambda now: (dataclasses.replace(record("b"), id="next", goal="next"), None))
+    assert one.read()[1:] == (states.PAUSE, "") and api.items[MAP]["metadata"]["annotations"] == {"team": "x"}
+
+
 def test_a_record_that_was_deleted_is_seen_as_none() -> None:
     api = Api(NAMESPACE)
     one = store(api)
