@@ -51,7 +51,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings i
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Back, Refused, Turn, utc
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Back, Refused, Turn, utc
 
 Result = dict[str, t.Any]
 # What the roles register: the plan of a host, the two looks at the controller, what the act plan has cut, and the leave
@@ -60,7 +60,7 @@ PLAN, INPUTS, OPENED = ("%s_%s" % (PREFLIGHT, name) for name in ("plan", "inputs
 CUT, LEFT = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE
 # The taint of a cordoned node.
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-FAILURE = INPUT + "failure"
+FAILURE, REBOOT = INPUT + "failure", INPUT + "driver_reboot_required"
 HOSTS = "npu_nodes"
 # Once a run: Ansible loads its plugins before it starts a process for each task.
 for _role in (of_cluster.ROLE, of_rollout.ROLE):
@@ -176,13 +176,18 @@ class ActionModule(Places, Answering):
         self._local.update({} if cluster else pools)
         for one in hosts:
             plan = plans[one.host]
-            way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
-            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, **way}
+            way = {
+                "only_back": not disturbs(plan),
+                "keeps_pods": keeps_pods(plan),
+                "left": fleet.left.get(one.node, ""),
+            }
+            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "offers": one.offers, **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
         if self._dry_run:
-            return {"changed": True, "goes": True, "msg": "%s would be taken out of service." % mine["node"]}
+            goes, would = not mine["left"], "left as it is" if mine["left"] else "taken out of service"
+            return {"changed": goes, "goes": goes, "msg": "%s would be %s." % (mine["node"], would)}
         turn = self._turn(mine, place, task_vars)
         settings = of_rollout.settings_of(place.given, [mine["pool"]])
         outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
@@ -205,10 +210,10 @@ class ActionModule(Places, Answering):
 
     def _return(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
-        if self._dry_run:
-            return {"changed": True, "msg": "%s would be put back into service." % mine["node"]}
         if not registered_of(task_vars, LEFT).get("goes"):
             return {"changed": False, "msg": "%s was not taken out of service." % mine["node"]}
+        if self._dry_run:
+            return {"changed": True, "msg": "%s would be put back into service." % mine["node"]}
         turn = self._turn(mine, place, task_vars)
         if args["failure"]:
             what, _next, step = str(args["failure"]).partition(" Next: ")
@@ -233,7 +238,7 @@ class ActionModule(Places, Answering):
             if place.login[0] and place.given["enabled"]:
                 RunStore(self._open(place.operands), place.operands, constants.DEFAULT_LOCAL_TMP).release()
         raw = {host: task_vars["hostvars"].raw_get(host) for host in hosts}
-        left = {host: registered_of(found, LEFT) for host, found in raw.items()}
+        left = {host: {**registered_of(found, LEFT), "reboot": REBOOT in found} for host, found in raw.items()}
         failures = {host: found.get(FAILURE) or {} for host, found in raw.items()}
         told = [(clean(text), tone) for text, tone in summary(left, failures)]
         self._show(told)
@@ -253,8 +258,7 @@ class ActionModule(Places, Answering):
         self._local = turns.get("local") or {}
         found: Result = (turns.get("hosts") or {}).get(task_vars["inventory_hostname"]) or {}
         if not found or found.get("refused"):
-            said = found.get("refused") or "This host has no turn in the rollout. Next: Run the main tasks of the role."
-            what, _next, step = str(said).partition(" Next: ")
+            what, _next, step = str(found.get("refused") or NO_TURN).partition(" Next: ")
             raise NpuError(what, step)
         return found
 

@@ -45,7 +45,10 @@ class Going:
 
 @dataclass
 class Fleet:
-    """Hosts that share one record. `nodes` are those of all hosts of the run in it, changed or not."""
+    """Hosts that share one record. `nodes` are those of all hosts of the run in it, changed or not.
+
+    `left` says why a node of `going` is in no wave.
+    """
 
     going: list[Going]
     settings: t.Mapping[str, Settings]
@@ -78,6 +81,8 @@ class Fleet:
             return (fresh if write else None), fresh
 
         self.record = store.change(judge)
+        why = {one.name: one.left_alone(self.settings[mine.pool]) for one, mine in zip(placed, self.going)}
+        self.left = {node: text for node, text in why.items() if text and not self.wave_of(node)}
 
     def waves(self) -> list[list[Going]]:
         """The hosts wave by wave, of all pools in turn; those of no wave come last.

@@ -28,7 +28,7 @@ from .._objects.parts import GATE_PREFIX, SKIP_LABEL
 from . import given as of_rollout
 from .evict import list_budgets, look_at
 from .fleet import Going
-from .pods import KEEP, Policy, in_the_way, pod_name
+from .pods import KEEP, REFUSE, Policy, in_the_way, pod_name
 from .states import GATES
 from .table import Pods
 from .turn import is_unfinished
@@ -169,7 +169,7 @@ def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False
 
 def told_pods(cluster: Cluster, nodes: t.Mapping[str, str], policy: Policy) -> dict[str, Pods]:
     """{host: what would become of the pods of its node}, from {host: node}."""
-    budgets = list_budgets(cluster)
+    budgets = list_budgets(cluster) if policy.pods != REFUSE else []
     found = {}
     for host, node in nodes.items():
         leaving = look_at(cluster, node, policy)

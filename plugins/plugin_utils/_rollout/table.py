@@ -48,11 +48,15 @@ class Row:
 
 
 class Table(t.NamedTuple):
-    """The rows of all hosts, wave by wave; seconds, or None for not known; how fast each pool goes."""
+    """The rows of all hosts, wave by wave; seconds, or None for not known; how fast each pool goes.
+
+    `left` are {host: why it is left as it is}.
+    """
 
     waves: t.Sequence[t.Sequence[Row]]
     seconds: float | None
     pace: t.Sequence[str]
+    left: t.Mapping[str, str]
 
 
 def row(one: Going, wave: int, pods: Pods) -> Row:
@@ -72,17 +76,17 @@ def row(one: Going, wave: int, pods: Pods) -> Row:
 
 
 def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> Table:
-    """`pods` has those of each host."""
-    columns = [fleet.waves() for fleet in fleets]
-    depth = max(map(len, columns), default=0)
-    waves = [
-        [
-            row(one, fleet.wave_of(one.node), pods.get(one.host, Pods()))
-            for fleet, column in zip(fleets, columns)
-            for one in (column[at] if at < len(column) else ())
-        ]
-        for at in range(depth)
-    ]
+    """`pods` has those of each host. Waves have the numbers of the record, by which a person approves them."""
+    rows: dict[int, list[Row]] = {}
+    left: dict[str, str] = {}
+    for fleet in fleets:
+        for one in (one for wave in fleet.waves() for one in wave):
+            if one.node in fleet.left:
+                left[one.host] = fleet.left[one.node]
+            else:
+                number = fleet.wave_of(one.node)
+                rows.setdefault(number, []).append(row(one, number, pods.get(one.host, Pods())))
+    waves = [rows[number] for number in sorted(rows)]
     times = [seconds_of(fleet, forks) for fleet in fleets]
     known = [one for one in times if one is not None]
     pace = [
@@ -95,7 +99,7 @@ def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> 
         )
         for pool, own in {one.pool: fleet.settings[one.pool] for fleet in fleets for one in fleet.going}.items()
     ]
-    return Table(waves, max(known) if known and len(known) == len(times) else None, pace)
+    return Table(waves, max(known) if known and len(known) == len(times) else None, pace, left)
 
 
 def lines(found: Table) -> list[Line]:
@@ -103,8 +107,8 @@ def lines(found: Table) -> list[Line]:
     total = sum(map(len, found.waves))
     told = [Line("Rollout of %s in %s" % (count(total, "host"), count(len(found.waves), "wave")), TITLE)]
     told += [Line("  pool %s" % text) for text in found.pace[:MOST_GROUPS]]
-    for number, wave in enumerate(found.waves[:MOST_WAVES], 1):
-        told.append(Line("  Wave %d: %s" % (number, count(len(wave), "host")), TITLE))
+    for wave in found.waves[:MOST_WAVES]:
+        told.append(Line("  Wave %d: %s" % (wave[0].wave, count(len(wave), "host")), TITLE))
         groups: dict[tuple[t.Any, ...], list[Row]] = {}
         for one in wave:
             groups.setdefault(one.key, []).append(one)
@@ -115,6 +119,12 @@ def lines(found: Table) -> list[Line]:
             told.append(Line("    and %s: %s" % (count(len(left), "more host"), hosts(left)), UNSURE))
     if len(found.waves) > MOST_WAVES:
         told.append(Line("  and %s" % count(len(found.waves) - MOST_WAVES, "more wave"), UNSURE))
+    reasons: dict[str, list[str]] = {}
+    for host, why in found.left.items():
+        reasons.setdefault(why, []).append(host)
+    told += [
+        Line("  Left as they are: %s, whose node %s" % (hosts(names), why), UNSURE) for why, names in reasons.items()
+    ]
     if found.seconds is not None:
         told.append(Line("  Time: about %s, by earlier runs" % duration(found.seconds)))
     return told
@@ -148,6 +158,7 @@ def document(found: Table) -> dict[str, t.Any]:
         "waves": [[asdict(one) for one in wave] for wave in found.waves],
         "seconds": found.seconds,
         "pace": list(found.pace),
+        "left": dict(found.left),
     }
 
 
@@ -157,14 +168,20 @@ def summary(left: t.Mapping[str, t.Mapping[str, t.Any]], failures: t.Mapping[str
     stayed = {
         host: one for host, one in left.items() if one.get("refused") or (host not in wrong and not one.get("goes"))
     }
-    waiting = {host: wrong.get(host) or str(one.get("msg") or "") for host, one in stayed.items()}
+    never = "The run ended before its turn. Next: Run again."
+    waiting = {host: wrong.get(host) or str(one.get("msg") or never) for host, one in stayed.items()}
     failed = {host: text for host, text in wrong.items() if host not in waiting}
-    done = [host for host in left if host not in failed and host not in waiting]
-    told = [Line("Rollout: %d done, %d failed, %d left as they are" % (len(done), len(failed), len(waiting)), TITLE)]
+    reboot = [host for host, one in left.items() if one.get("reboot") and host not in failed and host not in waiting]
+    done = len(left) - len(failed) - len(waiting) - len(reboot)
+    told = [Line("Rollout: %d done, %d failed, %d left as they are" % (done, len(failed), len(waiting)), TITLE)]
     told += [Line("  failed  %s: %s" % (host, text), BAD) for host, text in list(failed.items())[:MOST_GROUPS]]
     reasons: dict[str, list[str]] = {}
     for host, text in waiting.items():
         reasons.setdefault(text.removeprefix("%s was left as it is. " % host), []).append(host)
     rows = list(reasons.items())[:MOST_GROUPS]
     told += [Line("  left    %s: %s" % (hosts(names), text), UNSURE) for text, names in rows]
+    if reboot:
+        told.append(
+            Line("  reboot  %s: out of service until then. Next: Reboot, and run again." % hosts(reboot), UNSURE)
+        )
     return told

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.evict import Drain, leave_node
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import told_pods
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import (
     NODE,
@@ -41,6 +42,14 @@ def names(api: Api) -> list[str]:
 def test_a_node_without_pods_costs_one_request() -> None:
     api = Api(node(), pod("elsewhere", "node-b"))
     assert drain(api) == ([], []) and api.asked == ["list Pod"]
+
+
+def test_the_table_asks_for_budgets_only_where_pods_are_evicted() -> None:
+    api = Api(node(), pod("web"), budget("keep"))
+    told_pods(api, {"host": NODE}, Policy(pods="refuse"))  # type: ignore[arg-type]
+    assert api.asked == ["list Pod"]
+    told_pods(api, {"host": NODE}, Policy(pods="npu"))  # type: ignore[arg-type]
+    assert "list PodDisruptionBudget" in api.asked
 
 
 def test_pods_are_listed_then_evicted_and_their_end_is_waited_for() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import begun, ended
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import (
     Fleet,
     Going,
@@ -19,10 +20,10 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet impo
     goal_of,
     seconds_of,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore, Seen
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import from_json, to_json
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import ABORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import ABORT, DONE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import (
     Pods,
     document,
@@ -31,6 +32,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table impo
     summary,
     table,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.view import NodeView
 
 NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.timezone.utc)
 STEP = {
@@ -108,6 +110,34 @@ def test_the_table_names_pods_budgets_and_what_refuses(tmp_path: Path) -> None:
     assert data["waves"][0][0]["budgets"] == ("team/least",)
 
 
+def test_a_node_that_is_left_alone_is_in_no_wave_of_the_table(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, False, a=4)
+
+    class Cordoned(LocalStore):
+        def look(self) -> Seen:
+            return Seen([NodeView(one.node, "a", schedulable=one.node != "a1") for one in made.going])
+
+    made.cut(Cordoned("x", {}, str(tmp_path / "other")), "run", NOW, NOW, False)
+    found = table([made], {}, 5)
+    shown = [text for text, _tone in lines(found)]
+    assert shown[0] == "Rollout of 3 hosts in 3 waves"
+    assert shown[-1] == "  Left as they are: a1, whose node was cordoned by someone else"
+    assert [one["host"] for wave in document(found)["waves"] for one in wave] == ["a0", "a2", "a3"]
+    assert document(found)["left"] == {"a1": "was cordoned by someone else"}
+
+
+def test_a_wave_of_the_table_has_the_number_by_which_it_is_approved(tmp_path: Path) -> None:
+    _made, store = fleet(tmp_path, a=4)
+    store.change(lambda record: (record and ended(begun(record, "a0", NOW, "run"), "a0", DONE, "", NOW, "run"), None))
+    going = [Going("a%d" % at, "a%d" % at, "a", [STEP]) for at in (1, 2, 3)]
+    made = Fleet(going, {"a": Settings(waves=(1, "50%"))}, {"a0", "a1", "a2", "a3"}, "goal")
+    made.cut(store, "run-2", NOW, NOW, False)
+    assert [text for text, _tone in lines(table([made], {}, 5)) if "Wave" in text] == [
+        "  Wave 2: 1 host",
+        "  Wave 3: 2 hosts",
+    ]
+
+
 def test_equal_hosts_of_a_wave_are_one_group(tmp_path: Path) -> None:
     made, _store = fleet(tmp_path, False, a=8)
     assert "    a4 to a7" in [text for text, _tone in lines(table([made], {}, 5))]
@@ -129,6 +159,15 @@ def test_equal_hosts_of_a_wave_are_one_group(tmp_path: Path) -> None:
                 "  failed  n1: Broke.",
                 "  left    n2: The rollout has stopped.",
                 "  left    n3: It waits.",
+            ],
+        ),
+        (
+            {"n1": {"goes": True, "reboot": True}, "n2": {"goes": True, "reboot": False}, "n3": {"reboot": False}},
+            {},
+            [
+                "Rollout: 1 done, 0 failed, 1 left as they are",
+                "  left    n3: The run ended before its turn. Next: Run again.",
+                "  reboot  n1: out of service until then. Next: Reboot, and run again.",
             ],
         ),
     ],
