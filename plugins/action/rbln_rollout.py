@@ -176,12 +176,8 @@ class ActionModule(Places, Answering):
         self._local.update({} if cluster else pools)
         for one in hosts:
             plan = plans[one.host]
-            way = {
-                "only_back": not disturbs(plan),
-                "keeps_pods": keeps_pods(plan),
-                "left": fleet.left.get(one.node, ""),
-            }
-            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "offers": one.offers, **way}
+            way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
+            turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "left": fleet.left.get(one.node), **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
