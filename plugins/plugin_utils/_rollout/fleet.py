@@ -132,7 +132,10 @@ def seconds_of(fleet: Fleet, forks: int) -> float | None:
             return None
         size = sum(map(len, pool.waves))
         width = max(1, min(share(own.max_unavailable, size), own.max_parallel or forks, forks))
-        due = [sum(1 for node in wave if fleet.record.nodes[node].state == REQUIRED) for wave in pool.waves]
+        due = [
+            sum(1 for node in wave if fleet.record.nodes[node].state == REQUIRED)
+            for wave in pool.waves[: own.last_wave or None]
+        ]
         rounds = sum(-(-number // width) for number in due)
         found.append(rounds * pool.seconds + own.soak * max(0, sum(1 for number in due if number) - 1))
     return max(found)

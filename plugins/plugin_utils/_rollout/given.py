@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import typing as t
 
@@ -25,6 +26,10 @@ ROLE = role("rollout")
 # What the playbook that goes by waves sets; the defaults of the role read it.
 UPGRADE = f"__{ROLLOUT}upgrade"
 HOOKS = ("before", "after")
+_KEY = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
+_VALUES = r"[\w.,\s-]*"
+_REQUIREMENT = rf"\s*(?:!\s*)?{_KEY}\s*(?:(?:=|==|!=)\s*[\w.-]*|\s(?:in|notin)\s*\({_VALUES}\)|[<>]\s*[0-9]+)?\s*"
+_SELECTOR = re.compile(rf"\A{_REQUIREMENT}(?:,{_REQUIREMENT})*\Z")
 # The least of each: less is found only when a node is out of service, or its host changed.
 LEAST = {"wait_timeout": 0, "evict_timeout": 1, "return_timeout": 1, "grace": -1}
 POOL_GROUP = "npu_pool_"
@@ -60,6 +65,12 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None
     for name, least in LEAST.items():
         if inputs[name] < least:
             raise NpuError(f"{ROLLOUT}{name} is {inputs[name]:g}.", f"Write {least} or more.")
+    selector = inputs["wait_selector"]
+    if selector and not _SELECTOR.match(selector):
+        raise NpuError(
+            f"{ROLLOUT}wait_selector is {selector!r}, which is not a label selector.",
+            'Write for example "job-kind=training" or "kind in (train, tune)".',
+        )
     names = [row.name for row in COMPONENTS]
     for name in inputs["pause_components"]:
         if name not in names:

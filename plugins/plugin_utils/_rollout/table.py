@@ -8,9 +8,12 @@ from __future__ import annotations
 import typing as t
 from dataclasses import asdict, dataclass
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NONE
+
 from .._plan.words import change, count, disruption, hosts
 from .._text.screen import BAD, CHANGE, DISRUPT, TITLE, UNSURE, Line, some
 from .fleet import Fleet, Going, seconds_of
+from .settings import Settings
 
 # More waves, groups of hosts, or pods than these are counted.
 MOST_WAVES, MOST_GROUPS, MOST_NAMES = 12, 8, 8
@@ -67,7 +70,10 @@ def row(one: Going, wave: int, pods: Pods) -> Row:
         wave,
         tuple("%s %s" % (step["component"], change(step)) for step in one.steps),
         tuple(dict.fromkeys(text for text in (disruption(step, one.reboot) for step in one.steps) if text)),
-        tuple(one.services),
+        # Only a change of the driver stops them.
+        tuple(one.services)
+        if any(step["role"] == "driver" and step["disruption"] != NONE for step in one.steps)
+        else (),
         pods.text,
         pods.budgets,
         pods.refused,
@@ -90,16 +96,27 @@ def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> 
     times = [seconds_of(fleet, forks) for fleet in fleets]
     known = [one for one in times if one is not None]
     pace = [
-        "%s: at most %s of its nodes out of service%s%s"
-        % (
-            pool,
-            own.max_unavailable,
-            ", %d at a time" % own.max_parallel if own.max_parallel else "",
-            ", failure budget %s" % own.failure_budget if own.failure_budget else "",
-        )
+        "%s: %s" % (pool, ", ".join(_pace(own)))
         for pool, own in {one.pool: fleet.settings[one.pool] for fleet in fleets for one in fleet.going}.items()
     ]
     return Table(waves, max(known) if known and len(known) == len(times) else None, pace, left)
+
+
+def _pace(own: Settings) -> list[str]:
+    told = ["at most %s of its nodes out of service" % own.max_unavailable]
+    if own.max_parallel:
+        told.append("%d at a time" % own.max_parallel)
+    if own.failure_budget:
+        told.append("failure budget %s" % own.failure_budget)
+    if own.soak:
+        told.append("%s between waves" % duration(own.soak))
+    if own.approval:
+        told.append("each wave after the first waits for an approval")
+    if own.window:
+        told.append("nodes begin only in its maintenance windows")
+    if own.last_wave:
+        told.append("this run ends after wave %d" % own.last_wave)
+    return told
 
 
 def lines(found: Table) -> list[Line]:

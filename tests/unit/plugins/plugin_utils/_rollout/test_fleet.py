@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet impo
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore, Seen
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import from_json, to_json
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings, read_settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import ABORT, DONE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import (
     Pods,
     document,
     duration,
     lines,
+    row,
     summary,
     table,
 )
@@ -87,6 +89,8 @@ def test_the_time_is_known_when_an_earlier_run_tells(tmp_path: Path) -> None:
     made.record = from_json(json.dumps(record))
     # One, one, and two at a time, of which the pool spares two.
     assert seconds_of(made, 5) == 1800.0 and seconds_of(made, 1) == 2400.0
+    made.settings = {"a": replace(made.settings["a"], last_wave=1)}
+    assert seconds_of(made, 5) == 600.0
     assert (duration(30), duration(1800), duration(12000)) == ("1 min", "30 min", "3 h 20 min")
 
 
@@ -136,6 +140,25 @@ def test_a_wave_of_the_table_has_the_number_by_which_it_is_approved(tmp_path: Pa
         "  Wave 2: 1 host",
         "  Wave 3: 2 hosts",
     ]
+
+
+def test_the_pace_of_a_pool_has_all_that_holds_it_up(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, False, a=2)
+    window = [{"from": "01:00", "to": "05:00"}]
+    given = {"max_parallel": 2, "failure_budget": 1, "soak": 600, "approval": True, "window": window, "last_wave": 1}
+    made.settings = {"a": read_settings(given)}
+    assert table([made], {}, 5).pace == [
+        "a: at most 100% of its nodes out of service, 2 at a time, failure budget 1, 10 min between waves, each"
+        " wave after the first waits for an approval, nodes begin only in its maintenance windows, this run ends after"
+        " wave 1"
+    ]
+
+
+def test_services_stop_only_for_a_change_of_the_driver() -> None:
+    restart = {**STEP, "role": "container_toolkit", "component": "containerd", "disruption": "restart"}
+    files = {**STEP, "disruption": "none"}
+    for steps, told in (([STEP], ("vllm.service",)), ([restart], ()), ([restart, files], ())):
+        assert row(Going("h", "h", "a", steps, services=["vllm.service"]), 1, Pods()).services == told
 
 
 def test_equal_hosts_of_a_wave_are_one_group(tmp_path: Path) -> None:

@@ -78,6 +78,13 @@ def test_the_playbook_upgrade_has_other_defaults() -> None:
         ({"return_timeout": -1}, "rbln_rollout_return_timeout is -1"),
         ({"wait_timeout": -1}, "rbln_rollout_wait_timeout is -1"),
         ({"grace": -2}, "rbln_rollout_grace is -2"),
+        (
+            {"wait_selector": "job-kind: training"},
+            "wait_selector is 'job-kind: training', which is not a label selector",
+        ),
+        ({"wait_selector": "a==b==c"}, "is not a label selector"),
+        ({"wait_selector": "a=b;c"}, "is not a label selector"),
+        ({"wait_selector": "a in train"}, "is not a label selector"),
         ({"pause_components": "smd,deviceplugin"}, "unknown component deviceplugin. Next: Did you mean device-plugin"),
         ({"pools": {"a": {"window": 5}}}, "rbln_rollout_pools.a.window is 5, which is not a list of windows"),
         ({"soak": -1}, "rbln_rollout_soak is -1.0, which is not a time. Next: Write a number of seconds"),
@@ -89,6 +96,17 @@ def test_what_cannot_work_is_named(own: Data, told: str) -> None:
     with pytest.raises(NpuError, match=told) as found:
         given.judge(read(**own), ["npu_pool_a", "npu_nodes"])
     assert str(found.value).count(" Next: ") == 1
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "job-kind=training", "a==b", "a != b", "a", "!a", "! a", "a in (b, c),!d", "kubeflow.org/job-name",
+        "a notin (b)", "a=,b", "gen > 3", " app.kubernetes.io/name = x , y ", "",
+    ],
+)  # fmt: skip
+def test_a_selector_of_kubernetes_is_taken(selector: str) -> None:
+    given.judge(read(wait_selector=selector), None)
 
 
 def test_the_least_that_can_work_is_taken() -> None:
