@@ -36,7 +36,7 @@ PAUSE = 5.0
 # Of a host that the act plan has not cut.
 NO_TURN = (
     "This host has no turn in the rollout: its plan disturbs nothing, or the role has not planned in this play. Next:"
-    " Run the main tasks of the role, and then leave and return only for the hosts in rbln_rollout_plan.hosts."
+    f" Run the main tasks of the role, and then leave and return only for the hosts in {states.ROLLOUT}plan.hosts."
 )
 # What is done before the host part begins: after a failure there the host is as it was.
 BEFORE = (states.CORDON, states.JOBS, states.PODS, states.DRAIN)
