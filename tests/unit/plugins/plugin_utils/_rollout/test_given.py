@@ -239,3 +239,26 @@ def test_prometheus_is_asked_with_its_token() -> None:
     assert asked == [("/api/v1/query?query=up+%3E+0", "Bearer t")]
     # Whoever does not answer has not said no.
     assert holds({**spec, "timeout": 1.0}) is None
+
+
+def test_a_token_is_not_for_the_host_of_a_redirect_and_nonsense_is_no_answer() -> None:
+    asked: list[str | None] = []
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers.get("Authorization"))
+            if len(asked) == 2:
+                self.wfile.write(b"nonsense\r\n\r\n")
+                return
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *words: Any) -> None:
+            return
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=lambda: [server.handle_request() for _ in range(2)], daemon=True).start()
+        spec = {"url": "http://127.0.0.1:%d" % server.server_port, "query": "up", "token": "t", "timeout": 20.0}
+        assert holds(spec) is None
+    assert asked == ["Bearer t", None]
