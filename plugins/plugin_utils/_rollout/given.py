@@ -61,7 +61,7 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None
         settings_of(inputs, ())
     else:
         read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
-    judge_hooks(inputs)
+    _judge_hooks(inputs)
     for name, least in LEAST.items():
         if inputs[name] < least:
             raise NpuError(f"{ROLLOUT}{name} is {inputs[name]:g}.", f"Write {least} or more.")
@@ -79,8 +79,11 @@ def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None
 
 
 def judge_place(inputs: t.Mapping[str, t.Any], operands: t.Mapping[str, t.Any] | None) -> None:
-    """NpuError where hosts with these inputs cannot go; `operands` are those of their cluster, None without one."""
-    judge_hooks(inputs)
+    """NpuError where hosts with these inputs cannot go; `operands` are those of their cluster, None without one.
+
+    A play that uses the role alone may have judged nothing before.
+    """
+    judge(inputs, None)
     if operands is not None and inputs["smoke"] and not wants_smoke(operands):
         raise NpuError(
             f"{ROLLOUT}smoke is true, but {OPERANDS}smoke is not enabled, so no workload would prove a node.",
@@ -106,7 +109,7 @@ def _judge_metrics(query: t.Mapping[str, t.Any]) -> None:
             ) from None
 
 
-def judge_hooks(inputs: t.Mapping[str, t.Any]) -> None:
+def _judge_hooks(inputs: t.Mapping[str, t.Any]) -> None:
     """NpuError for a hook that is no file of tasks."""
     for name in HOOKS:
         path = inputs[name]

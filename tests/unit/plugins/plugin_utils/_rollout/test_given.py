@@ -120,6 +120,8 @@ def test_a_proof_by_a_workload_needs_one() -> None:
         given.judge_place(read(smoke="true"), operands)
     given.judge_place(read(smoke=True), {**operands, "smoke": {"enabled": True}})
     given.judge_place(read(smoke=True), None)
+    with pytest.raises(NpuError, match="rbln_rollout_evict_timeout is 0"):
+        given.judge_place(read(evict_timeout=0), None)
     given.judge_place(read(), operands)
 
 
@@ -258,7 +260,12 @@ def test_a_token_is_not_for_the_host_of_a_redirect_and_nonsense_is_no_answer() -
             return
 
     with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
-        threading.Thread(target=lambda: [server.handle_request() for _ in range(2)], daemon=True).start()
+
+        def serve() -> None:
+            for _each in range(2):
+                server.handle_request()
+
+        threading.Thread(target=serve, daemon=True).start()
         spec = {"url": "http://127.0.0.1:%d" % server.server_port, "query": "up", "token": "t", "timeout": 20.0}
         assert holds(spec) is None
     assert asked == ["Bearer t", None]
