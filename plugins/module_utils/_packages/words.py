@@ -30,12 +30,14 @@ LOCK_PATTERNS = (
 # Why a source gives no lists, where it has answered.
 _CAUSES = (
     (r"signature|NO_PUBKEY|is not signed|GPG (?:error|check)|OpenPGP", "Signature not accepted"),
-    (r"certificate|SSL", "Certificate not accepted"),
+    (r"certificate|SSL CA cert", "Certificate not accepted"),
     (r"checksum doesn't match|Hash Sum mismatch|unexpected size", "Lists damaged"),
-    (r"Status code: 40[137]|\b40[137] +[A-Z]", "Access refused"),
+    (r"Status code: 40[137]|\b40[137] +(?-i:[A-Z])", "Access refused"),
     (r"Status code: 404|\b404 +Not Found|No URLs in mirrorlist", "Not served there"),
 )
 _REASON = r"[^\n]*(?:\n(?:>>> |[ \t](?![^\n]*% \|))[^\n]*)*"
+# A host or a folder may be named like a cause.
+_ADDRESS = r"[a-z+]+://\S+"
 
 
 def lost_sources(pattern: re.Pattern[str], text: str) -> dict[str, str]:
@@ -47,7 +49,8 @@ def lost_sources(pattern: re.Pattern[str], text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for match in pattern.finditer(text):
         rest = re.match(_REASON, text[match.end() :])
-        why = next((words for cause, words in _CAUSES if rest and re.search(cause, rest.group(), re.IGNORECASE)), "")
+        said = re.sub(_ADDRESS, "", rest.group()) if rest else ""
+        why = next((words for cause, words in _CAUSES if re.search(cause, said, re.IGNORECASE)), "")
         for name in re.split(r",\s*", next(filter(None, match.groups()))):
             found[name] = found.get(name) or why
     return found

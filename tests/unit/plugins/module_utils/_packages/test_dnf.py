@@ -279,6 +279,18 @@ LOST = {
     "  - Curl error (7): Couldn't connect to server for http://a.example/gpg/repodata/repomd.xml\n": (
         "as without an answer"
     ),
+    # What resets a connection, a time of 401 ms and the name of a server are no cause.
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Curl error (35): SSL connect error for https://a.example/ [OpenSSL SSL_connect: Connection reset by peer]\n": (
+        "as without an answer"
+    ),
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Curl error (7): Couldn't connect to server for http://a.example/ [Failed to connect to a.example port 80 "
+    "after 401 ms: Couldn't connect to server]\n": "as without an answer",
+    "Errors during downloading metadata for repository 'x':\n"
+    "  - Curl error (28): Timeout was reached for https://certificate.example/signature/repomd.xml\n": (
+        "as without an answer"
+    ),
 }
 
 
