@@ -213,8 +213,13 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
 
 def test_a_host_is_judged_by_what_failed_in_the_work_for_its_cluster() -> None:
     member, clusters, work, judge, more = load(ROOT / "roles" / "rbln_operands" / "tasks" / "main.yml")
-    _remove, _look, end = load(ROOT / "roles" / "rbln_operands" / "tasks" / more["ansible.builtin.include_tasks"])
+    left, _look, end = load(ROOT / "roles" / "rbln_operands" / "tasks" / more["ansible.builtin.include_tasks"])
+    (remove,), (taken,) = left["block"], left["rescue"]
     again, judge_again = end["block"]
+    # A host that cannot remove its file is told so by the work: it may be the one that acts for the others.
+    assert (remove["failed_when"], remove["ignore_unreachable"]) == (False, True)
+    assert list(taken["ansible.builtin.set_fact"]) == [remove["register"]]
+    assert remove["register"] in again["rebellions.npu.rbln_operands"]["features"]
     assert judge_again["register"] == judge["register"] and more["when"] == judge["register"] + ".again is defined"
     assert (again["ignore_errors"], again["register"]) == (True, work["register"])
     # Hosts of another cluster are judged by the round of the first choice.
