@@ -14,6 +14,7 @@ from .._objects.model import Capabilities
 from .evict import BUDGET, CLAIM
 from .pods import REFUSE
 from .pods import Policy as Pods
+from .turn import SLICE
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
 
@@ -35,6 +36,8 @@ def rollout_rights(inputs: Inputs, pods: Pods, capabilities: Capabilities) -> li
             wanted += rights_for([("v1", "Pod")], ["delete"], "")
     if serves(capabilities, *CLAIM):
         wanted += rights_for([CLAIM], ["get"], "")
+    if inputs["dra_driver"]["enabled"]:
+        wanted += rights_for([SLICE], ["list"], "")
     wanted += rights_for([("v1", "ConfigMap"), LEASE], ["get", "create", "update"], namespace)
     if inputs["label_policy"]["enabled"] and serves(capabilities, *POLICY):
         wanted.append(Right("set", label_policy.GROUP, label_policy.RESOURCE, ""))

@@ -13,9 +13,11 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import Cluster, Data
+from .._components.registry import wanted
 from .._nodes.pods import pod_ready
-from .._nodes.readiness import allocatable_npus, node_ready
+from .._nodes.readiness import allocatable_npus, left_out, node_ready, slices_text, vfio_text, workload_of
 from .._objects.inputs import Inputs
+from .._objects.model import CONTAINER
 from .._objects.parts import SELECTOR
 from . import states
 from .decide import Begin, Outcome, Skip, abandoned, ask, ended
@@ -29,6 +31,9 @@ from .settings import Settings
 from .store import small, view_of
 from .view import NodeView
 
+SLICE = ("resource.k8s.io/v1", "ResourceSlice")
+# The components that offer NPUs, by their keys.
+PLUGIN, DRA, SANDBOX = OFFER = ("device_plugin", "dra_driver", "sandbox_device_plugin")
 Tell = t.Callable[[str], None]
 Now = t.Callable[[], datetime.datetime]
 # Seconds between two looks.
@@ -291,10 +296,28 @@ def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) 
         return "it was deleted"
     if not node_ready(node):
         return "it is not Ready"
-    offered, resource = allocatable_npus(node, back.inputs["resource_name"]), back.inputs["resource_name"]
-    wanted = 1 if back.expected is None else back.expected
-    if offered < wanted:
-        return "%d %s allocatable, %s expected" % (offered, resource, "some" if back.expected is None else wanted)
+    missing = _not_offered(cluster, node, back)
+    if missing:
+        return missing
     pods = cluster.list("v1", "Pod", back.inputs["namespace"], SELECTOR, "spec.nodeName=" + name)
     unready = [pod_name(pod) for pod in pods if not pod_ready(pod)]
     return "not ready: %s" % listed(unready) if unready else ""
+
+
+def _not_offered(cluster: Cluster, node: Data, back: Back) -> str:
+    """What a node does not offer yet, by the component that offers its NPUs; where none is ours, by that of others."""
+    if back.expected == 0:
+        return ""
+    name, resource = node["metadata"]["name"], back.inputs["resource_name"]
+    rows = [row for row in wanted(back.inputs) if row.key in OFFER]
+    mine = [row.key for row in rows if not left_out(back.inputs, row.key, row.name, node)]
+    others = not rows and workload_of(back.inputs, node["metadata"].get("labels") or {}) == CONTAINER
+    offered = allocatable_npus(node, resource)
+    least = 1 if back.expected is None else back.expected
+    if (others or PLUGIN in mine) and offered < least:
+        return "%d %s allocatable, %s expected" % (offered, resource, "some" if back.expected is None else least)
+    said = vfio_text(node, resource) if SANDBOX in mine else ""
+    if DRA in mine and back.expected is not None:
+        slices = cluster.list(*SLICE, fields="spec.nodeName=" + name)
+        said = slices_text(name, back.expected, slices, back.inputs["dra_driver"]["driver_name"])
+    return said.partition(" Next: ")[0].rstrip(".")

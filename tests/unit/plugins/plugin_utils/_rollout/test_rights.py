@@ -48,6 +48,8 @@ def test_each_policy_needs_no_more_than_it_does() -> None:
     assert usual - least == {"create pods/eviction", "list poddisruptionbudgets.policy"}
     assert told(Policy(force=True)) - usual == {"delete pods"}
     assert "get resourceclaims.resource.k8s.io" in usual
+    by_dra = told(Policy(), dra_driver={"enabled": True}, device_plugin={"enabled": False})
+    assert by_dra - usual == {"list resourceslices.resource.k8s.io"}
 
 
 def test_protected_labels_need_the_right_to_set_them() -> None:

@@ -18,7 +18,13 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import NodeRecord, PoolRecord, Record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Back, Refused, Turn, is_unfinished
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import (
+    Back,
+    Refused,
+    Turn,
+    is_unfinished,
+    not_back,
+)
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import NODE, Api, node, pod
 
@@ -146,6 +152,45 @@ def test_a_node_that_is_not_back_stays_out_with_its_reason() -> None:
     assert way.seen() == (states.FAILED, True, True)
     # The record has the reason without a next step: a message of others repeats it.
     assert way.entry().state == states.FAILED and " Next: " not in way.entry().reason
+
+
+def resource_slice(devices: int, name: str = NODE) -> dict[str, Any]:
+    spec = {"driver": "npu.rebellions.ai", "nodeName": name, "devices": [{}] * devices}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "of-" + name},
+        "spec": spec,
+    }
+
+
+def test_npus_that_the_dra_driver_offers_are_in_its_slices() -> None:
+    by_dra = inputs(dra_driver={"enabled": True}, device_plugin={"enabled": False})
+    for devices, why in ((1, "1 devices in the ResourceSlices of npu.rebellions.ai, 2 expected"), (2, "")):
+        api = Api(offering(npus=0), resource_slice(devices), resource_slice(4, "node-b"))
+        assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)).removeprefix("node node-a: ") == why  # type: ignore[arg-type]
+
+
+def test_npus_of_virtual_machines_have_a_resource_of_their_own() -> None:
+    machines = inputs(
+        workload="vm-passthrough", vfio_manager={"enabled": True}, sandbox_device_plugin={"enabled": True}
+    )
+    live = offering(npus=0)
+    assert "offers no function to virtual machines" in not_back(Api(live), NODE, Back(machines, None, 60.0))  # type: ignore[arg-type]
+    alone = inputs(workload="vm-passthrough", device_plugin={"enabled": False})
+    assert not_back(Api(live), NODE, Back(alone, None, 60.0)) == ""  # type: ignore[arg-type]
+    live["status"]["allocatable"]["rebellions.ai/ATOM_PT"] = "2"
+    assert not_back(Api(live), NODE, Back(machines, None, 60.0)) == ""  # type: ignore[arg-type]
+
+
+def test_a_node_that_people_keep_the_plugin_off_offers_nothing() -> None:
+    live = offering(npus=0, theirs={states.GATE_PREFIX + "device-plugin": "false"})
+    assert not_back(Api(live), NODE, BACK) == ""  # type: ignore[arg-type]
+
+
+def test_a_plugin_of_others_is_waited_for_too() -> None:
+    theirs = Back(inputs(device_plugin={"enabled": False}), NPUS, 60.0)
+    assert not_back(Api(offering(npus=1)), NODE, theirs) == "1 rebellions.ai/npu allocatable, 2 expected"  # type: ignore[arg-type]
 
 
 def test_U03_drain_failed_before_the_host_part_the_node_is_given_back() -> None:
