@@ -19,6 +19,7 @@ from .._nodes.readiness import allocatable_npus, left_out, node_ready, slices_te
 from .._objects.inputs import Inputs
 from .._objects.model import CONTAINER
 from .._objects.parts import SELECTOR
+from .._text.line import line
 from . import states
 from .decide import Begin, Outcome, Skip, abandoned, ask, ended
 from .evict import leave_node
@@ -189,7 +190,13 @@ class Turn:
         writer = self._writer
         if writer is None:
             return self._end(states.DONE, "")
-        if not self._is_mine(writer.read()):
+        try:
+            live = writer.read()
+        except NpuError as exc:
+            self._end(states.FAILED, exc.message)
+            raise
+        if not self._is_mine(live):
+            self._lost(live)
             return False
         try:
             writer.open_gates()
@@ -211,27 +218,40 @@ class Turn:
         if writer is None:
             self._end(states.FAILED, error.message)
             return ""
-        live = writer.read()
+        try:
+            live = writer.read()
+        except NpuError as exc:
+            self._end(states.FAILED, error.message)
+            return exc.message
         if not self._is_mine(live):
+            # Only where nobody has taken it over, or ended it.
+            self._end(states.FAILED, error.message)
             return ""
         return self._failed(writer, error, state_of(live) not in BEFORE)
 
     def waits_for_reboot(self, reason: str) -> str:
         """The host part ends with a reboot that a person does: the node stays out of service until the next run."""
         writer = self._writer
-        if writer is not None and self._is_mine(writer.read()):
-            writer.state(states.REBOOT, reason)
-        # It holds no turn meanwhile.
-        self._end(states.FAILED, reason)
+        try:
+            if writer is not None and self._is_mine(writer.read()):
+                writer.state(states.REBOOT, reason)
+        finally:
+            # It holds no turn meanwhile.
+            self._end(states.FAILED, reason)
         return reason
 
     def _failed(self, writer: NodeWriter, error: NpuError, begun: bool) -> str:
-        if begun:
-            writer.fail(str(error))
-        else:
-            writer.give_back(str(error))
-        # Before the record says so: others count the node by both.
-        self._store.saw(writer.current())
+        try:
+            if begun:
+                writer.fail(str(error))
+            else:
+                writer.give_back(str(error))
+            # Before the record says so: others count the node by both.
+            self._store.saw(writer.current())
+        except NpuError as exc:
+            # Deleted, or nobody may write it: it holds no turn all the same.
+            self._end(states.FAILED, error.message)
+            return "" if exc.message == error.message else exc.message
         self._end(states.FAILED, error.message)
         if begun:
             return "The node %s stays cordoned, with the taint %s." % (self._node, states.FAILED_TAINT)
@@ -241,6 +261,17 @@ class Turn:
         """Whether this run works on the node now."""
         run = (live["metadata"].get("annotations") or {}).get(states.RUN)
         return run == self._run and state_of(live) in states.UNDER_WAY
+
+    def _lost(self, live: Data) -> None:
+        """NpuError when the record has the node under way for this run, and the node does not say so."""
+        what = "The node %s no longer says that the run %s works on it: its label %s is %s." % (
+            self._node,
+            self._run,
+            states.LABEL,
+            line((live["metadata"].get("labels") or {}).get(states.LABEL) or "absent", 60),
+        )
+        if self._end(states.FAILED, what):
+            raise NpuError(what, "See whether it was created anew, and whether it is cordoned; then run again.")
 
     def _end(self, state: str, reason: str) -> bool:
         def judge(record: Record | None) -> tuple[Record | None, bool]:

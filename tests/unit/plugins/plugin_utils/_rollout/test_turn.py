@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Begin, Skip
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
@@ -314,3 +315,84 @@ def test_a_reboot_by_a_person_keeps_the_node_out_and_the_turn_free() -> None:
     way.leave()
     way.turn.waits_for_reboot("A reboot is due.")
     assert way.seen() == (states.REBOOT, True, False) and way.entry().state == states.FAILED
+
+
+def gone(way: Way) -> None:
+    way.api.pop("Node", "", NODE)
+
+
+DELETED = "The node node-a was deleted while the rollout worked on it."
+
+
+def test_a_node_that_is_deleted_while_it_drains_holds_no_turn() -> None:
+    way = Way(offering(), pod("slow"))
+    way.api.ends["slow"] = 10
+    way.api.events.append((way.api.now + 5, lambda: gone(way)))
+    with pytest.raises(NpuError) as told:
+        way.leave()
+    assert told.value.message.count(DELETED) == 1
+    assert way.entry().state == states.FAILED
+
+
+def test_a_node_that_is_deleted_during_the_host_part_holds_no_turn() -> None:
+    way = Way()
+    way.leave()
+    gone(way)
+    with pytest.raises(NpuError, match=DELETED):
+        way.of(RUN).come_back(BACK)
+    assert way.entry().state == states.FAILED
+
+
+def test_a_node_that_is_deleted_before_it_is_back_holds_no_turn() -> None:
+    way = Way(offering(npus=0))
+    way.leave()
+    way.api.events.append((way.api.now + 12, lambda: gone(way)))
+    with pytest.raises(NpuError, match=DELETED):
+        way.of(RUN).come_back(BACK)
+    assert way.entry().state == states.FAILED
+
+
+def test_the_failure_of_a_host_whose_node_was_deleted_is_not_lost() -> None:
+    way = Way()
+    way.leave()
+    gone(way)
+    assert way.of(RUN).failed(NpuError("The driver does not load.", "Look.")) == DELETED
+    assert way.entry().state == states.FAILED and way.entry().reason == "The driver does not load."
+    way = Way()
+    way.leave()
+    gone(way)
+    with pytest.raises(NpuError, match=DELETED):
+        way.of(RUN).waits_for_reboot("A reboot is due.")
+    assert way.entry().state == states.FAILED
+
+
+def test_a_node_that_nobody_may_write_any_more_holds_no_turn() -> None:
+    """A webhook, or a right that was taken: the way back is refused as the way there was."""
+    way = Way(offering(), pod("stays", owner=None))
+    turn = way.begin()
+    assert isinstance(turn, Begin)
+    begun = way.turn.cordon(turn, POLICY)
+
+    def refuse(*_args: Any, **_more: Any) -> Any:
+        raise ApiError(403, "Return node node-a", {"message": "denied by a policy"})
+
+    way.api._merge = refuse  # type: ignore[method-assign]
+    with pytest.raises(NpuError, match="team/stays.*Return node node-a: not allowed.*denied by a policy") as told:
+        way.turn.drain(POLICY, lambda text: None, begun)
+    assert "back in service" not in str(told.value)
+    assert way.entry().state == states.FAILED
+
+
+def test_a_node_that_was_created_anew_holds_no_turn() -> None:
+    """A kubelet that registers its node again knows nothing of the rollout."""
+    way = Way()
+    way.leave()
+    way.api.put(offering())
+    with pytest.raises(NpuError, match="no longer says that the run run-1 works on it: its label .* is absent"):
+        way.of(RUN).come_back(BACK)
+    assert way.entry().state == states.FAILED and way.seen() == ("", False, False)
+    way = Way()
+    way.leave()
+    way.api.put(offering())
+    assert way.of(RUN).failed(NpuError("The driver does not load.", "Look.")) == ""
+    assert way.entry().state == states.FAILED
