@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import BUSY, ApiError, Cluster, Data, list_served
+from .._cluster.api import ApiError, Cluster, Data, list_served
 from .._text.line import line
 from . import states
 from .node import NodeWriter, gates_to_close
@@ -36,6 +37,8 @@ CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
 BUDGET = ("policy/v1", "PodDisruptionBudget")
 # Seconds between two looks at the pods, and how much longer than its grace period a pod may take.
 FIRST_PAUSE, PAUSE, LATE = 1.0, 5.0, 15.0
+# The API server's own words before those of the webhook.
+_WEBHOOK = re.compile(r'admission webhook "[^"]*" denied the request.*', re.DOTALL)
 Tell = t.Callable[[str], None]
 
 
@@ -58,6 +61,13 @@ def list_budgets(cluster: Cluster) -> list[Data]:
     return list_served(cluster, *BUDGET)
 
 
+class _Refusal(t.NamedTuple):
+    """Status of the answer, 0 for none; the words of the webhook that refused, empty for none."""
+
+    status: int
+    webhook: str
+
+
 class Drain:
     """One node leaves service: the pods that the policy names go, or NpuError says which one did not, and why.
 
@@ -75,9 +85,9 @@ class Drain:
     ) -> None:
         self._cluster, self._node, self._policy = cluster, node, policy
         self._stage, self._clock, self._sleep = stage, clock, sleep
-        # By the uid of a pod: when it was first seen to end, and the status of the last refusal to evict it.
+        # By the uid of a pod: when it was first seen to end, and the last refusal to evict it.
         self._ends: dict[str, float] = {}
-        self._refusals: dict[str, int] = {}
+        self._refusals: dict[str, _Refusal] = {}
 
     def run(self, tell: Tell) -> Leaving:
         """Wait for jobs, then evict; what was listed before the first act. The rest of the node's pods at the end."""
@@ -185,20 +195,30 @@ class Drain:
             status = exc.status if isinstance(exc, ApiError) else 0
             if status == 500:
                 self._refuse_several(pod, what)
-            if is_passing(exc):
-                self._refusals[_uid(pod)] = status
+            webhook = _webhook(exc)
+            if webhook or is_passing(exc):
+                self._refusals[_uid(pod)] = _Refusal(status, webhook)
             elif status not in (404, 409) and not (isinstance(exc, ApiError) and _namespace_ends(exc)):
                 raise
 
     def _refuse_several(self, pod: Data, what: str) -> None:
         """NpuError when more than one budget selects the pod, which Kubernetes answers with this status."""
-        several = budgets_of(pod, list_budgets(self._cluster))
+        several = budgets_of(pod, self._budgets())
         if len(several) > 1:
             raise NpuError(
                 "%s: %d PodDisruptionBudgets select it, and Kubernetes evicts no such pod: %s."
                 % (what, len(several), listed([pod_name(one) for one in several])),
                 "Let one budget select the pod, or delete the pod yourself.",
             )
+
+    def _budgets(self) -> list[Data]:
+        """Every PodDisruptionBudget; none where a busy server does not say, which ends no drain."""
+        try:
+            return list_budgets(self._cluster)
+        except NpuError as exc:
+            if not is_passing(exc):
+                raise
+            return []
 
     def _is_late(self, pod: Data, now: float) -> bool:
         since = self._ends.get(_uid(pod), now)
@@ -216,22 +236,26 @@ class Drain:
         path = self._cluster.path("v1", "Pod", meta["namespace"], meta["name"])
         try:
             self._cluster.request("DELETE", path, "Delete pod %s" % pod_name(pod), {}, body, tries=1)
-        except ApiError as exc:
-            if exc.status not in (404, 409, *BUSY):
+        except NpuError as exc:
+            if not is_passing(exc) and not (isinstance(exc, ApiError) and exc.status in (404, 409)):
                 raise
 
     def _stuck(self, leaving: Leaving, limit: float) -> NpuError:
         """Why each pod is still there."""
         now = self._clock()
         told, steps = [], []
-        budgets = list_budgets(self._cluster) if any(map(self._refused_by_budget, leaving.evict)) else []
+        budgets = self._budgets() if any(map(self._refused_by_budget, leaving.evict)) else []
         for pod in leaving.evict:
-            status = self._refusals.get(_uid(pod))
+            refusal = self._refusals.get(_uid(pod))
+            status = refusal.status if refusal else None
             found = budgets_of(pod, budgets) if self._refused_by_budget(pod) else []
             if found:
                 names = in_the_way(pod, budgets) or [pod_name(one) for one in found]
                 told.append("%s: the PodDisruptionBudget %s allows no disruption" % (pod_name(pod), listed(names)))
                 steps.append(f"Give the application more ready replicas, or raise {ROLLOUT}evict_timeout.")
+            elif refusal and refusal.webhook:
+                told.append("%s: %s" % (pod_name(pod), refusal.webhook))
+                steps.append(f"Ask the owner of the webhook, or raise {ROLLOUT}evict_timeout.")
             elif status:
                 told.append("%s: the API server answered with HTTP %d" % (pod_name(pod), status))
                 steps.append("Check the state of the API server, and run again.")
@@ -266,7 +290,8 @@ class Drain:
         )
 
     def _refused_by_budget(self, pod: Data) -> bool:
-        return self._refusals.get(_uid(pod)) == 429
+        refusal = self._refusals.get(_uid(pod))
+        return bool(refusal and refusal.status == 429 and not refusal.webhook)
 
 
 def leave_node(
@@ -315,6 +340,12 @@ def _uid(pod: t.Mapping[str, t.Any]) -> str:
 def _grace(pod: t.Mapping[str, t.Any]) -> int:
     """Seconds that a pod which is being deleted has to end."""
     return int(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+
+
+def _webhook(exc: NpuError) -> str:
+    """What a webhook says that refused; it may let the pod go once its application has moved."""
+    said = _WEBHOOK.search(str(exc.body.get("message") or "")) if isinstance(exc, ApiError) else None
+    return line(said.group(), 300).rstrip(".") if said else ""
 
 
 def _namespace_ends(exc: ApiError) -> bool:

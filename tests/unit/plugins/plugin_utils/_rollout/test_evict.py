@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.transport import NoAnswer
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.evict import Drain, leave_node
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
@@ -132,6 +133,72 @@ def test_several_budgets_on_one_pod_fail_at_once() -> None:
     with pytest.raises(NpuError, match="2 PodDisruptionBudgets select it.*team/one, team/two.*Let one budget"):
         drain(api)
     assert api.now == 100
+
+
+def refused_by_webhook(api: Api, status: int) -> None:
+    said = 'admission webhook "drain-cleaner.example" denied the request: The pod is rolled by its operator.'
+
+    def evict(*_args: Any) -> Any:
+        raise ApiError(status, "Evict", {"message": said})
+
+    api._evict = evict  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("status", [400, 403, 429])
+def test_a_pod_that_a_webhook_moves_itself_is_waited_for(status: int) -> None:
+    """kubereboot/kured#1269 and Azure/AKS#4720: the webhook refuses until its operator has moved the pod."""
+    api = Api(node(), pod("kafka-0"))
+    refused_by_webhook(api, status)
+    api.events.append((130.0, lambda: api.pop("Pod", "team", "kafka-0")))
+    drain(api, evict_timeout=60)
+    assert names(api) == [] and api.asked.count("POST eviction") > 1
+
+
+def test_a_webhook_that_never_lets_a_pod_go_is_named() -> None:
+    api = Api(node(), pod("kafka-0", labels={"app": "x"}), budget("keep", app="x"))
+    refused_by_webhook(api, 429)
+    with pytest.raises(NpuError) as caught:
+        drain(api, evict_timeout=60)
+    assert str(caught.value) == (
+        'Node node-a was not drained within 60 s: team/kafka-0: admission webhook "drain-cleaner.example" denied the'
+        " request: The pod is rolled by its operator. Next: Ask the owner of the webhook, or raise"
+        " rbln_rollout_evict_timeout."
+    )
+
+
+def test_a_server_that_is_too_busy_for_its_budgets_does_not_end_the_drain() -> None:
+    api = Api(node(), pod("a"))
+    api.evictions = {"a": [500, 500, 201]}
+    listing = api.list
+
+    def busy(api_version: str, kind: str, *args: Any, **more: Any) -> Any:
+        if kind == "PodDisruptionBudget":
+            raise ApiError(500, "List PodDisruptionBudget", {"message": "etcdserver: request timed out"})
+        return listing(api_version, kind, *args, **more)
+
+    api.list = busy  # type: ignore[method-assign]
+    drain(api)
+    assert names(api) == []
+    api.put(pod("a"))
+    api.evictions = {"a": [429]}
+    with pytest.raises(NpuError, match="not drained within 60 s: team/a: the API server answered with HTTP 429"):
+        drain(api, evict_timeout=60)
+
+
+def test_a_forced_deletion_without_an_answer_is_asked_again() -> None:
+    api = Api(node(), pod("deaf", spec={**NPU, "terminationGracePeriodSeconds": 5}))
+    api.ends = {"deaf": 1e9}
+    request, lost = api.request, [True, True]
+
+    def unanswered(method: str, *args: Any, **more: Any) -> Any:
+        if method == "DELETE" and lost:
+            lost.pop()
+            raise NoAnswer("Delete pod team/deaf: the API server cannot be reached.", "Check it.")
+        return request(method, *args, **more)
+
+    api.request = unanswered  # type: ignore[method-assign]
+    drain(api, force=True, evict_timeout=120)
+    assert names(api) == [] and lost == []
 
 
 def test_a_pod_that_ignores_its_grace_period_is_named_and_never_deleted_unasked() -> None:
