@@ -28,7 +28,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, SHORT
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import of_this_run
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part, of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Skip
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, Going, batches, goal_of
@@ -95,7 +95,7 @@ class ActionModule(Places, Answering):
         raw = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_batch"]}
         made = {host: whole(found, of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
         plans = {host: plan for host, plan in made.items() if "steps" in plan and not plan.get("failed")}
-        unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ())
+        unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ()) if host_part(task_vars) else set()
         mine = {host for host, plan in plans.items() if (host in unfinished or disturbs(plan)) and not plan["stops"]}
         turns: Result = {}
         fleets: list[Fleet] = []

@@ -35,16 +35,26 @@ def seen_or_foretold(dry_run: bool, facts: dict[str, t.Any], variables: Data) ->
 
 def of_this_run(plan: Data, variables: Data, observed: Data | None = None) -> Data:
     """A plan without the steps that this run leaves out by their tags; `observed` to judge the proof without them."""
-    chosen, left_out = ({*(variables.get(f"ansible_{key}_tags") or ())} for key in ("run", "skip"))
-    roles = {
-        role
-        for role, tag in TAGS.items()
-        if (chosen and not chosen & {"all", "tagged", tag}) or left_out & {"all", "tagged", tag}
-    }
+    roles = _left_out(variables)
     if not roles:
         return plan
     steps = [step for step in plan.get("steps") or () if step["role"] not in roles]
     return {**plan, "steps": steps, "unrepaired": unrepaired(observed or {}, [step["id"] for step in steps])}
+
+
+def host_part(variables: Data) -> bool:
+    """Whether this run does any of the host part, by its tags."""
+    return len(_left_out(variables)) < len(TAGS)
+
+
+def _left_out(variables: Data) -> set[str]:
+    """The roles of the host part that the tags of this run leave out."""
+    chosen, skipped = ({*(variables.get(f"ansible_{key}_tags") or ())} for key in ("run", "skip"))
+    return {
+        role
+        for role, tag in TAGS.items()
+        if (chosen and not chosen & {"all", "tagged", tag}) or skipped & {"all", "tagged", tag}
+    }
 
 
 def foretold(plan: Data, facts: Data) -> tuple[dict[str, t.Any], dict[str, t.Any]]:

@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
-from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import foretold, seen_or_foretold
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import foretold, host_part, seen_or_foretold
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, t.Any]
@@ -120,3 +120,22 @@ def test_what_the_tags_of_a_run_leave_out_is_not_foretold() -> None:
     assert seen("all", skip=["driver"]) == (None, None)
     # The specification that the proof asks for is not written in this run.
     assert seen("driver", "validate") == ("3.2.2", None)
+
+
+@pytest.mark.parametrize(
+    ("run", "skip", "comes"),
+    [
+        ((), (), True),
+        (("all",), ("toolkit",), True),
+        (("validate", "operands"), (), True),
+        (("tagged",), ("operands",), True),
+        (("operands",), (), False),
+        (("always",), (), False),
+        (("all",), ("driver", "toolkit", "validate"), False),
+        (("driver",), ("driver",), False),
+    ],
+)
+def test_a_run_has_a_host_part_when_its_tags_leave_one_of_the_three(
+    run: tuple[str, ...], skip: tuple[str, ...], comes: bool
+) -> None:
+    assert host_part({"ansible_run_tags": run, "ansible_skip_tags": skip}) is comes
