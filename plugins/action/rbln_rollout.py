@@ -57,7 +57,7 @@ Result = dict[str, t.Any]
 # What the roles register: the plan of a host, the two looks at the controller, what the act plan has cut, and the leave
 # of a host.
 PLAN, INPUTS, OPENED = ("%s_%s" % (PREFLIGHT, name) for name in ("plan", "inputs", "opened"))
-CUT, LEFT = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE
+CUT, LEFT, DRAINED = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE, "__%s_drained" % of_rollout.ROLE
 # The taint of a cordoned node.
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 FAILURE, REBOOT = INPUT + "failure", INPUT + "driver_reboot_required"
@@ -174,8 +174,7 @@ class ActionModule(Places, Answering):
                 told.update(told_pods(cluster, seen, policy_of(place.given, place.operands)))
         fleets.append(fleet)
         self._local.update({} if cluster else pools)
-        for one in hosts:
-            plan = plans[one.host]
+        for one, plan in ((one, plans[one.host]) for one in hosts):
             way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
             turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "left": fleet.left.get(one.node), **way}
 
@@ -194,15 +193,13 @@ class ActionModule(Places, Answering):
         if place.given["before"] and not mine["only_back"]:
             return {**result, "before": place.given["before"]}
         if not mine["only_back"]:
-            turn.drain(policy, self._tell, result["begun"])
+            result["unready"] = turn.drain(policy, self._tell, result["begun"])
         return result
 
     def _drain(self, args: Result, task_vars: Result) -> Result:
-        mine, place = self._mine(task_vars), self._place(task_vars)
-        begun = bool(registered_of(task_vars, LEFT).get("begun"))
-        policy = policy_of(place.given, place.operands, mine["keeps_pods"])
-        self._turn(mine, place, task_vars).drain(policy, self._tell, begun)
-        return {"changed": True}
+        mine, place, left = self._mine(task_vars), self._place(task_vars), registered_of(task_vars, LEFT)
+        policy, turn = policy_of(place.given, place.operands, mine["keeps_pods"]), self._turn(mine, place, task_vars)
+        return {"changed": True, "unready": turn.drain(policy, self._tell, bool(left.get("begun")))}
 
     def _return(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
@@ -246,7 +243,8 @@ class ActionModule(Places, Answering):
         facts = facts_of(plan)
         source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
         record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
-        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"])
+        unready = [one for name in (LEFT, DRAINED) for one in registered_of(task_vars, name).get("unready") or ()]
+        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
 
     def _mine(self, task_vars: Result) -> Result:
         """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""

@@ -117,6 +117,12 @@ begun:
   description: Whether an earlier run may have changed the host.
   type: bool
   returned: with O(act=leave)
+unready:
+  description: The components of ours on the node that were not ready before its change. Its return waits for none of
+    them.
+  type: list
+  elements: str
+  returned: with O(act=leave) or O(act=drain)
 before:
   description: The file of tasks that comes before the drain; empty for none.
   type: str

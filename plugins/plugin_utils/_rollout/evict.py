@@ -88,10 +88,13 @@ class Drain:
         # By the uid of a pod: when it was first seen to end, and the last refusal to evict it.
         self._ends: dict[str, float] = {}
         self._refusals: dict[str, _Refusal] = {}
+        # The components of ours that were not ready at the first look.
+        self.unready: list[str] = []
 
     def run(self, tell: Tell) -> Leaving:
         """Wait for jobs, then evict; what was listed before the first act. The rest of the node's pods at the end."""
         leaving = self._look()
+        self.unready = leaving.unready(self._policy)
         if leaving.pending or leaving.refused or leaving.ours:
             tell("Node %s: %s." % (self._node, leaving.text()))
         self._refuse(leaving)
@@ -300,17 +303,18 @@ def leave_node(
     tell: Tell,
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
-) -> None:
+) -> list[str]:
     """Empty a node that `writer` has cordoned: its pods by the policy, then our components that use the driver.
 
-    NpuError names what did not leave; the host is unchanged then.
+    NpuError names what did not leave; the host is unchanged then. Returned are the components that were not ready.
     """
     cluster, name = writer.cluster, writer.name
-    leaving = Drain(cluster, name, policy, writer.state, clock, sleep).run(tell)
+    drain = Drain(cluster, name, policy, writer.state, clock, sleep)
+    leaving = drain.run(tell)
     running = {component_name(pod) for pod in leaving.ours}
     closing = gates_to_close(writer.current(), dict.fromkeys((*policy.components, *sorted(running))), running)
     if not closing:
-        return
+        return drain.unready
     writer.close_gates(closing)
     start = clock()
     while running:
@@ -321,7 +325,7 @@ def leave_node(
             Drain(cluster, name, policy, writer.state, clock, sleep).run(tell)
             continue
         if not left.ours:
-            return
+            break
         names = listed([pod_name(pod) for pod in left.ours])
         if waited >= policy.evict_timeout:
             raise NpuError(
@@ -331,6 +335,7 @@ def leave_node(
             )
         cluster.waits("Node %s: %d of %d s: waits until %s left" % (name, waited, policy.evict_timeout, names))
         sleep(min(PAUSE, FIRST_PAUSE + waited))
+    return drain.unready
 
 
 def _uid(pod: t.Mapping[str, t.Any]) -> str:

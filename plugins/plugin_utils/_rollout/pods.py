@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._components.registry import COMPONENTS, component_of
+from .._nodes.pods import pod_ready
 from .._objects.compare import amount
 from .._objects.names import INPUT
 from .._objects.parts import LABEL_PREFIX, PART_OF
@@ -88,6 +89,11 @@ class Leaving:
     def pending(self) -> tuple[Data, ...]:
         """The pods that must be gone before the host part, without ours."""
         return (*self.evict, *self.going, *(told.pod for told in self.waits))
+
+    def unready(self, policy: Policy) -> list[str]:
+        """The components of ours on the node that are not ready."""
+        pods = (*self.ours, *self.going, *(told.pod for told in self.stays))
+        return unready_of(pod for pod in pods if _is_ours(pod, policy))
 
     def text(self) -> str:
         """What becomes of the pods, on one line; empty when there is nothing to say."""
@@ -169,6 +175,11 @@ def _judge(pod: Data, claims: Claims, policy: Policy) -> tuple[str, Told]:
         step = f"Save its data and delete the pod, or set {ROLLOUT}empty_dir to delete."
         return "refused", Told(pod, "the data in its emptyDir %s would be lost" % line(volume, 100), step)
     return "evict", Told(pod, "")
+
+
+def unready_of(pods: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
+    """The components that pods of ours belong to, of those that are not ready."""
+    return sorted({component_name(pod) for pod in pods if not pod_ready(dict(pod))} - {""})
 
 
 def is_finished(pod: t.Mapping[str, t.Any]) -> bool:

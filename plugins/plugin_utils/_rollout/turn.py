@@ -26,7 +26,7 @@ from .evict import leave_node
 from .gates import Refuse, Wait
 from .node import NodeWriter
 from .outage import Clock, Sleep, patiently
-from .pods import KEEP, Policy, listed, pod_name
+from .pods import KEEP, Policy, component_name, listed, pod_name, unready_of
 from .record import Record
 from .settings import Settings
 from .store import small, view_of
@@ -82,6 +82,8 @@ class Back(t.NamedTuple):
     inputs: Inputs
     expected: int | None
     timeout: float
+    # Our components that were not ready before: they prove nothing, and the node did its work without them.
+    unready: t.Collection[str] = ()
 
 
 class Turn:
@@ -169,18 +171,28 @@ class Turn:
         self._store.saw(writer.current())
         return begun
 
-    def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> None:
-        """Empty the node. After a failure it is as it was before, or, with `begun`, it stays out of service."""
+    def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> list[str]:
+        """Empty the node; the components of ours on it that were not ready before.
+
+        After a failure it is as it was before, or, with `begun`, it stays out of service.
+        """
         writer = self._writer
         if writer is None:
-            return
+            return []
         try:
-            if policy.pods != KEEP:
-                leave_node(writer, policy, tell, self._clock, self._sleep)
+            if policy.pods == KEEP:
+                look = functools.partial(_our_pods, writer.cluster, self._node, policy.namespace)
+                unready = unready_of(patiently(writer.cluster, look, self._clock, self._sleep))
+            else:
+                unready = leave_node(writer, policy, tell, self._clock, self._sleep)
             writer.state(states.HOST)
         except NpuError as exc:
             said = self._failed(writer, exc, begun)
             raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
+        if unready:
+            told = ", ".join(unready)
+            tell("Node %s: not ready before its change, so not waited for after it: %s." % (self._node, told))
+        return list(unready)
 
     def come_back(self, back: Back | None, uncordon: bool = True) -> bool:
         """After the host part has ended well. Whether anything was to be done; NpuError when the node is not back.
@@ -330,9 +342,13 @@ def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) 
     missing = _not_offered(cluster, node, back)
     if missing:
         return missing
-    pods = cluster.list("v1", "Pod", back.inputs["namespace"], SELECTOR, "spec.nodeName=" + name)
-    unready = [pod_name(pod) for pod in pods if not pod_ready(pod)]
-    return "not ready: %s" % listed(unready) if unready else ""
+    pods = [pod for pod in _our_pods(cluster, name, back.inputs["namespace"]) if not pod_ready(pod)]
+    waits = [pod_name(pod) for pod in pods if component_name(pod) not in back.unready]
+    return "not ready: %s" % listed(waits) if waits else ""
+
+
+def _our_pods(cluster: Cluster, node: str, namespace: str) -> list[Data]:
+    return cluster.list("v1", "Pod", namespace, SELECTOR, "spec.nodeName=" + node)
 
 
 def _not_offered(cluster: Cluster, node: Data, back: Back) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.parts import OURS
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Begin, Skip
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
@@ -396,3 +397,33 @@ def test_a_node_that_was_created_anew_holds_no_turn() -> None:
     way.api.put(offering())
     assert way.of(RUN).failed(NpuError("The driver does not load.", "Look.")) == ""
     assert way.entry().state == states.FAILED
+
+
+def ours(name: str, component: str, ready: bool) -> dict[str, Any]:
+    labels = {**OURS, "app.kubernetes.io/component": component}
+    owner = {"kind": "DaemonSet", "name": component, "controller": True}
+    status = {"conditions": [{"type": "Ready", "status": str(ready)}]}
+    return pod(name, namespace="rbln-system", labels=labels, owner=owner, spec={}, status=status)
+
+
+@pytest.mark.parametrize("pods", [KEEP, "npu"])
+def test_a_component_that_was_broken_before_keeps_no_node_out_of_service(pods: str) -> None:
+    """An image of the exporter that nobody can pull would take one node after the other out of service."""
+    broken, works = ours("exporter-x", "metrics-exporter", False), ours("discovery-x", "feature-discovery", True)
+    way = Way(offering(), broken, works, pod("job", status={"conditions": []}))
+    turn, policy = way.begin(), Policy(pods=pods, namespace="rbln-system")
+    assert isinstance(turn, Begin)
+    told: list[str] = []
+    unready = way.turn.drain(policy, told.append, way.turn.cordon(turn, policy))
+    assert unready == ["metrics-exporter"]
+    assert told[-1] == "Node node-a: not ready before its change, so not waited for after it: metrics-exporter."
+    # A new pod of the same component, and one that the change has broken.
+    way.api.pop("Pod", "rbln-system", "exporter-x")
+    way.api.put(ours("exporter-y", "metrics-exporter", False))
+    way.api.put(ours("discovery-x", "feature-discovery", False))
+    back = BACK._replace(unready=unready)
+    both = "not ready: rbln-system/discovery-x, rbln-system/exporter-y"
+    assert not_back(way.api, NODE, BACK) == both  # type: ignore[arg-type]
+    assert not_back(way.api, NODE, back) == "not ready: rbln-system/discovery-x"  # type: ignore[arg-type]
+    way.api.put(works)
+    assert way.turn.come_back(back) is True and way.seen() == (states.DONE, False, False)
