@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import Cluster, Data
+from .._components import dra
 from .._components.registry import wanted
 from .._nodes.pods import pod_ready
 from .._nodes.readiness import allocatable_npus, left_out, node_ready, slices_text, vfio_text, workload_of
@@ -342,8 +343,11 @@ def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) 
     missing = _not_offered(cluster, node, back)
     if missing:
         return missing
-    pods = [pod for pod in _our_pods(cluster, name, back.inputs["namespace"]) if not pod_ready(pod)]
-    waits = [pod_name(pod) for pod in pods if component_name(pod) not in back.unready]
+    pods = _our_pods(cluster, name, back.inputs["namespace"])
+    if DRA in _offering(back.inputs, node) and dra.NAME not in map(component_name, pods):
+        # Its slices outlive its pod.
+        return "it has no pod of %s" % dra.NAME
+    waits = [pod_name(pod) for pod in pods if not pod_ready(pod) and component_name(pod) not in back.unready]
     return "not ready: %s" % listed(waits) if waits else ""
 
 
@@ -351,14 +355,20 @@ def _our_pods(cluster: Cluster, node: str, namespace: str) -> list[Data]:
     return cluster.list("v1", "Pod", namespace, SELECTOR, "spec.nodeName=" + node)
 
 
+def _offering(inputs: Inputs, node: Data) -> list[str]:
+    """The components of ours, by key, that offer the NPUs of a node."""
+    rows = [row for row in wanted(inputs) if row.key in OFFER]
+    return [row.key for row in rows if not left_out(inputs, row.key, row.name, node)]
+
+
 def _not_offered(cluster: Cluster, node: Data, back: Back) -> str:
     """What a node does not offer yet, by the component that offers its NPUs; where none is ours, by that of others."""
     if back.expected == 0:
         return ""
     name, resource = node["metadata"]["name"], back.inputs["resource_name"]
-    rows = [row for row in wanted(back.inputs) if row.key in OFFER]
-    mine = [row.key for row in rows if not left_out(back.inputs, row.key, row.name, node)]
-    others = not rows and workload_of(back.inputs, node["metadata"].get("labels") or {}) == CONTAINER
+    mine = _offering(back.inputs, node)
+    ours = any(row.key in OFFER for row in wanted(back.inputs))
+    others = not ours and workload_of(back.inputs, node["metadata"].get("labels") or {}) == CONTAINER
     offered = allocatable_npus(node, resource)
     least = 1 if back.expected is None else back.expected
     if (others or PLUGIN in mine) and offered < least:

@@ -170,6 +170,9 @@ def test_npus_that_the_dra_driver_offers_are_in_its_slices() -> None:
     by_dra = inputs(dra_driver={"enabled": True}, device_plugin={"enabled": False})
     for devices, why in ((1, "1 devices in the ResourceSlices of npu.rebellions.ai, 2 expected"), (2, "")):
         api = Api(offering(npus=0), resource_slice(devices), resource_slice(4, "node-b"))
+        if not why:
+            assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)) == "it has no pod of dra-driver"  # type: ignore[arg-type]
+        api.put(ours("dra-x", "dra-driver", True))
         assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)).removeprefix("node node-a: ") == why  # type: ignore[arg-type]
 
 
