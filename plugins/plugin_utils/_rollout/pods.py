@@ -92,7 +92,7 @@ class Leaving:
 
     def unready(self, policy: Policy) -> list[str]:
         """The components of ours on the node that are not ready."""
-        pods = (*self.ours, *self.going, *(told.pod for told in self.stays))
+        pods = (*self.ours, *(told.pod for told in self.stays))
         return unready_of(pod for pod in pods if _is_ours(pod, policy))
 
     def text(self) -> str:
@@ -178,8 +178,9 @@ def _judge(pod: Data, claims: Claims, policy: Policy) -> tuple[str, Told]:
 
 
 def unready_of(pods: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
-    """The components that pods of ours belong to, of those that are not ready."""
-    return sorted({component_name(pod) for pod in pods if not pod_ready(dict(pod))} - {""})
+    """The components that pods of ours belong to, of those that are not ready; not of one that is being replaced."""
+    broken = (pod for pod in pods if not pod_ready(dict(pod)) and not pod["metadata"].get("deletionTimestamp"))
+    return sorted({component_name(pod) for pod in broken} - {""})
 
 
 def is_finished(pod: t.Mapping[str, t.Any]) -> bool:

@@ -413,13 +413,17 @@ def ours(name: str, component: str, ready: bool) -> dict[str, Any]:
 def test_a_component_that_was_broken_before_keeps_no_node_out_of_service(pods: str) -> None:
     """An image of the exporter that nobody can pull would take one node after the other out of service."""
     broken, works = ours("exporter-x", "metrics-exporter", False), ours("discovery-x", "feature-discovery", True)
-    way = Way(offering(), broken, works, pod("job", status={"conditions": []}))
+    replaced = ours("smd-x", "smd", False)
+    replaced["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    way = Way(offering(), broken, works, replaced, pod("job", status={"conditions": []}))
+    way.api.events.append((way.api.now + 1, lambda: way.api.pop("Pod", "rbln-system", "smd-x")))
     turn, policy = way.begin(), Policy(pods=pods, namespace="rbln-system")
     assert isinstance(turn, Begin)
     told: list[str] = []
     unready = way.turn.drain(policy, told.append, way.turn.cordon(turn, policy))
     assert unready == ["metrics-exporter"]
     assert told[-1] == "Node node-a: not ready before its change, so not waited for after it: metrics-exporter."
+    way.api.pop("Pod", "rbln-system", "smd-x")
     # A new pod of the same component, and one that the change has broken.
     way.api.pop("Pod", "rbln-system", "exporter-x")
     way.api.put(ours("exporter-y", "metrics-exporter", False))
