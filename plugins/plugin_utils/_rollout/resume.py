@@ -34,7 +34,8 @@ def planned(
     `pools` has the nodes of this run, in order, that need something or carry an unfinished state; `hosts` are all nodes
     of the run as they were `observed`. With the same goal, what is done stays done, and what failed before that is
     tried again. With another goal only nodes under way are kept. Those that are not in `hosts` are then in no wave:
-    their slot is taken, and nobody works on them.
+    their slot is taken, and nobody works on them. A rollout that has ended is not the same one again, whatever its
+    goal: with something new to do the record has a new id, for which nobody has approved a wave.
     """
     same = record is not None and record.goal == goal
     need = {name: pool for pool, names in pools.items() for name in names}
@@ -56,9 +57,16 @@ def planned(
         if waves:
             found[pool] = PoolRecord(waves, _typical(record, pool))
             nodes.update(_placed(waves, entries))
-    if record is not None and same:
+    if record is not None and same and not _has_ended(old, entries):
         return replace(record, run=run, pools=found, nodes=nodes)
     return Record(run, goal, stamp(now), run, found, nodes)
+
+
+def _has_ended(old: t.Mapping[str, NodeRecord], entries: t.Mapping[str, NodeRecord]) -> bool:
+    """Whether all that is kept had come to its end, and more is to be done than to try again what failed."""
+    kept = {name: old[name].state for name in entries if name in old}
+    new = any(entry.state == REQUIRED and kept.get(name) != FAILED for name, entry in entries.items())
+    return new and all(state in FINAL for state in kept.values())
 
 
 @dataclass(frozen=True)

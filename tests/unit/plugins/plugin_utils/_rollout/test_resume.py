@@ -83,6 +83,30 @@ def test_what_failed_is_tried_again_and_first_when_it_is_still_out_of_service() 
     assert waves(record) == "a bc de" and record.nodes["c"] == NodeRecord("p", 2)
 
 
+def test_a_rollout_that_has_ended_is_not_the_same_one_again() -> None:
+    """An approval is of one rollout, and a runtime or kernel may change while the wanted driver stays."""
+    ended = former(**{name: entry(number, "upgrade-done") for number, wave in enumerate(WAVES, 1) for name in wave})
+    record = again(ended)
+    assert (record.id, record.started, record.goal) == ("r2", stamp(NOW), "goal")
+    assert waves(record) == "a bc de" and record.nodes["a"] == NodeRecord("p", 1)
+    # The same where one of them failed, and where all that is new is a node.
+    assert again(Record(**{**vars(ended), "nodes": {**ended.nodes, "c": entry(2, "upgrade-failed")}})).id == "r2"
+    few = Record("r1", "goal", EARLIER, "r1", {"p": PoolRecord((("a",),))}, {"a": entry(1, "upgrade-done")})
+    assert again(few, "b", hosts="ab").id == "r2"
+    # A run that looked before the end of another one does nothing again.
+    late = {name: entry(number, "upgrade-done", stamp(NOW)) for number, wave in enumerate(WAVES, 1) for name in wave}
+    assert again(former(**late)).id == "r1"
+
+
+def test_what_failed_or_was_left_is_of_the_same_rollout() -> None:
+    done = {name: entry(number, "upgrade-done") for number, wave in enumerate(WAVES, 1) for name in wave}
+    assert again(former(**{**done, "c": entry(2, "upgrade-failed")}), "c").id == "r1"
+    assert again(former(**{**done, "d": entry(3), "e": entry(3)}), "de").id == "r1"
+    assert again(former(**{**done, "d": entry(3, "drain-required")}), "d").id == "r1"
+    # Nothing is to be done.
+    assert again(former(**done), "").id == "r1"
+
+
 def test_a_failure_that_nobody_has_looked_at_since_stays_one() -> None:
     late = entry(1, "upgrade-failed", stamp(NOW), reason="x")
     assert again(former(a=late)).nodes["a"] == late
