@@ -145,7 +145,9 @@ class ActionModule(Places, Answering):
         hosts: list[Going] = []
         for place in places:
             of_rollout.judge_place(place.given, place.operands if cluster else None)
-            found = self._nodes(cluster, place, plans, task_vars) if cluster else dict.fromkeys(place.hosts)
+            found, wrong = self._nodes(cluster, place, plans, task_vars)
+            # What it changes may disturb a node that nobody would cordon.
+            turns.update({host: {"refused": error} for host, error in wrong.items() if host in mine})
             chosen = [host for host in place.hosts if host in mine and host in found]
             own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]
             if cluster and own:

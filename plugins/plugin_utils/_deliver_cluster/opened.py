@@ -13,7 +13,7 @@ from .._cluster.api import Cluster, Data
 from .._cluster.capabilities import discover
 from .._cluster.rights import Right, require_rights, rights_for
 from .._components.render import build
-from .._nodes.match import find_nodes
+from .._nodes.match import find_nodes, without_node
 from .._nodes.records import Member, Named
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities, Context
@@ -50,8 +50,23 @@ def nodes_of(
     cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
 ) -> dict[str, tuple[Data, str]]:
     """Host to its Node, or an empty one with why it has none: it is no node, or claims that of another host."""
-    nodes = {node["metadata"]["name"]: node for node in cluster.list("v1", "Node")}
-    found = find_nodes(members, list(nodes.values()), others, strict)
+    return _nodes_in(cluster.list("v1", "Node"), members, others, strict)
+
+
+def nodes_to_leave(
+    cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
+) -> dict[str, tuple[Data, str]]:
+    """`nodes_of` without the hosts that are no node at all, which nobody has to take out of service."""
+    nodes = cluster.list("v1", "Node")
+    apart = without_node(members, nodes, others)
+    return {host: one for host, one in _nodes_in(nodes, members, others, strict).items() if host not in apart}
+
+
+def _nodes_in(
+    listed: t.Sequence[Data], members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
+) -> dict[str, tuple[Data, str]]:
+    nodes = {node["metadata"]["name"]: node for node in listed}
+    found = find_nodes(members, listed, others, strict)
     return {host: (nodes.get(one["node"], {}), one["error"]) for host, one in found.items()}
 
 

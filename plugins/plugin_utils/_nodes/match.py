@@ -215,6 +215,20 @@ def find_nodes(
     return found
 
 
+def without_node(members: t.Sequence[Member], nodes: t.Sequence[Node], others: t.Sequence[Named] = ()) -> set[str]:
+    """The members that are no node at all: they say who they are, and neither that nor the inventory names a node."""
+    known, identities = proofs([*members, *others], nodes), _Identities(nodes)
+    found = set()
+    for member in members:
+        kubelet = str(member["kubelet_name"] or "").lower()
+        proof = known.get(member["host"])
+        proven = proof and not identities.of.keys().isdisjoint(proof.nodes)
+        says = kubelet or _plain(member["system_uuid"]) or _plain(member["machine_id"])
+        if says and not proven and not identities.agreements(member, kubelet):
+            found.add(member["host"])
+    return found
+
+
 def _check_claim(host: str, name: str, owner: tuple[str, str] | None, strict: bool) -> None:
     if owner:
         raise NpuError(

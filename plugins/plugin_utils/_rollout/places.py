@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base impor
 from .._cluster.api import Cluster, Data
 from .._cluster.login import read_login
 from .._cluster.of_task import OfTask, Said, registered_of, said_of_others
-from .._deliver_cluster.opened import named_member, nodes_of
+from .._deliver_cluster.opened import named_member, nodes_to_leave
 from .._inputs import cluster as of_cluster
 from .._inputs.alike import alike
 from .._inputs.names import known
@@ -74,9 +74,14 @@ class Places(OfTask):
         return Place(login, operands, given, [])
 
     def _nodes(
-        self, cluster: Cluster, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
-    ) -> dict[str, Data]:
-        """{host: its node} of those that are in service, or that a rollout has begun with."""
+        self, cluster: Cluster | None, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
+    ) -> tuple[dict[str, Data | None], dict[str, str]]:
+        """({host: its node} of those in service or that a rollout has begun with, {host: why its node is not known}).
+
+        Without a cluster every host goes, and none has a node.
+        """
+        if cluster is None:
+            return dict.fromkeys(place.hosts), {}
         hostvars = task_vars["hostvars"]
         members: list[Member] = []
         for host in place.hosts:
@@ -86,13 +91,14 @@ class Places(OfTask):
             members.append(named_member(named, facts_of(plans[host])[SHORT]))
         rest = [host for host in task_vars["groups"]["all"] if host not in set(place.hosts)]
         others = t.cast("list[Named]", said_of_others(hostvars, rest, place.operands))
-        found = nodes_of(cluster, members, others, place.operands["require_node_proof"])
+        found = nodes_to_leave(cluster, members, others, place.operands["require_node_proof"])
         resource = place.operands["resource_name"]
-        return {
+        nodes: dict[str, Data | None] = {
             host: node
             for host, (node, _error) in found.items()
             if node and (worst_of(plans[host]) != RESTART or is_in_service(node, resource))
         }
+        return nodes, {host: error for host, (_node, error) in found.items() if error}
 
 
 def facts_of(plan: t.Mapping[str, t.Any]) -> Data:

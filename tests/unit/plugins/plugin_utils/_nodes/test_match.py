@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.match import find_nodes, without_node
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 
 UUID = "4c4c4544-0051-3610-8052-b4c04f4e4d32"
@@ -394,3 +394,23 @@ def test_K22_cloned_machine_id_a_careless_system_uuid_of_two_machines(uuid: str)
     assert "is not a node" in found(members[1:], nodes)["npu-b"]
     both = found(members, nodes)
     assert both["npu-a"] == "npu-a by name" and "npu-b is not a node" in both["npu-b"]
+
+
+APART: dict[str, tuple[Data, bool]] = {
+    "another machine": (host("a", THIRD, "ab" * 16, "a"), True),
+    "its kubelet's name alone": (host("a", kubelet="a"), True),
+    "an input that names no node": (host("a", THIRD, node_name="n9"), True),
+    "it says nothing of itself": (host("a"), False),
+    "it is one": (host("a", UUID), False),
+    "its name": (host("n3", THIRD), False),
+    "the input": (host("a", THIRD, node_name="n2"), False),
+    "an input that is misspelt": (host("a", UUID, node_name="n9"), False),
+    "the machine id of one, and another uuid": (host("a", THIRD, MACHINE), False),
+    "the kubelet's name of one, and other ids": (host("a", THIRD, "ab" * 16, "n1"), False),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_a_host_is_no_node_only_where_nothing_names_one(name: str) -> None:
+    one, expected = APART[name]
+    assert (without_node([one], NODES) == {one["host"]}) is expected  # type: ignore[arg-type, list-item]
