@@ -52,6 +52,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import stamp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished, utc
@@ -128,6 +129,11 @@ class ActionModule(OfTask, Answering):
                 self._open_files(kinds, seen, findings)
             if _comes(task_vars, "operands"):
                 unfinished = self._open_clusters(kinds, seen, findings, task_vars)
+            elif seen and host_part(task_vars):
+                # A cluster that does not answer stops no work on the host; what disturbs its node asks it again.
+                unasked = Findings(list(hosts))
+                unfinished = self._open_clusters(kinds, seen, unasked, task_vars)
+                warnings += [_unasked(item["detail"], item["next_step"]) for item in clean_all(unasked.items())]
         result: Result = {"changed": False, "problems": clean_all(findings.items())}
         result.update({"at": stamp(began)} if look == INPUTS else {"unfinished": unfinished})
         if misspelt or (fail and findings.stop_all):
@@ -171,8 +177,11 @@ class ActionModule(OfTask, Answering):
     def _open_clusters(
         self, kinds: list[Kind], seen: dict[str, Result | None] | None, findings: Findings, task_vars: Result
     ) -> list[str]:
-        """Look at the clusters; the hosts whose nodes a rollout has begun with and not finished."""
-        unfinished: list[str] = []
+        """Look at the clusters; the hosts whose nodes a rollout has begun with and not finished.
+
+        A run of the host part alone looks for those, and asks for nothing that only the cluster part needs.
+        """
+        unfinished, operands = list[str](), _comes(task_vars, "operands")
         clusters: dict[tuple[str, str], tuple[Inputs, list[str]]] = {}
         for kind in kinds:
             with _found(findings, kind.hosts, kind):
@@ -182,18 +191,21 @@ class ActionModule(OfTask, Answering):
                 inputs = t.cast(Inputs, of_cluster.read_inputs(raw))
                 if not inputs["enabled"] or inputs["delivery"] != "apply" or inputs["state"] != "present":
                     continue
+                if not operands and not of_rollout.read_inputs(kind.templar, kind.variables)["enabled"]:
+                    continue
                 login = read_login(self._kubeconfig(inputs), inputs["context"])
                 clusters.setdefault((login.name, login.mark), (inputs, []))[1].extend(kind.hosts)
         for (where, _mark), (inputs, hosts) in clusters.items():
             with _found(findings, hosts):
                 cluster = Cluster(self._kubeconfig(inputs), inputs["context"], TIMEOUT, self._decrypted)
-                open_cluster(cluster, inputs, where)
+                if operands:
+                    open_cluster(cluster, inputs, where)
                 if seen:
                     members = _members(task_vars["hostvars"], {host: seen[host] for host in hosts})
                     rest = [host for host in task_vars["groups"]["all"] if host not in set(hosts)]
                     others = t.cast("list[Named]", said_of_others(task_vars["hostvars"], rest, inputs))
                     nodes = nodes_of(cluster, members, others, inputs["require_node_proof"])
-                    for error, strange in strangers(nodes, where):
+                    for error, strange in strangers(nodes, where) if operands else ():
                         findings.add(error, strange)
                     unfinished += [host for host, (node, _error) in nodes.items() if node and is_unfinished(node)]
         return unfinished
@@ -223,6 +235,11 @@ def _observed(variables: t.Mapping[str, t.Any]) -> Result | None:
     """The facts that this run has observed of a host, which were judged when they came; None for none."""
     facts = (variables.get(OBSERVATION) or {}).get("ansible_facts") or {}
     return facts if SHORT in facts else None
+
+
+def _unasked(detail: str, step: str) -> str:
+    what = "Whether a rollout has left a node of these hosts out of service is not known: %s" % detail
+    return str(NpuError(what, step))
 
 
 def _comes(task_vars: Result, tag: str) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
+from ansible_collections.rebellions.npu.plugins.action import rbln_controller
 from ansible_collections.rebellions.npu.plugins.action.rbln_controller import ActionModule, _comes
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.findings import Findings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import _trusted
 
@@ -77,3 +79,62 @@ def test_an_input_whose_template_fails_is_named_once_for_all_hosts() -> None:
     # A default of the role has it too, and takes it for not set.
     assert result["failed"] and result["msg"].startswith("Nothing was changed. rbln_kubeconfig cannot be read: ")
     assert "undefd" in result["msg"] and result["msg"].count(" Next: ") == 1
+
+
+UUID = "4c4c4544-0051-3610-8052-b4c04f4e4d32"
+LEFT = {
+    "metadata": {
+        "name": "node-a",
+        "labels": {"rebellions.ai/npu-driver-upgrade-state": "reboot-required"},
+        "annotations": {"rebellions.ai/npu-rollout.run": "r1"},
+    },
+    "status": {"nodeInfo": {"systemUUID": UUID}},
+}
+
+
+def left_by(monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str = "", dead: bool = False, **inputs: Any) -> Data:
+    """What is found of a host whose node a rollout has left, and of one that is no node; `dead` is the cluster."""
+
+    def listed(*words: Any) -> list[Data]:
+        if dead:
+            raise NpuError("List Node objects: the API server cannot be reached.", "Check it.")
+        return [LEFT]
+
+    monkeypatch.setattr(rbln_controller, "read_login", lambda *words: SimpleNamespace(name="here", mark="m"))
+    monkeypatch.setattr(rbln_controller, "Cluster", lambda *words: SimpleNamespace(list=listed))
+    look = Look()
+    look._task = SimpleNamespace(environment=None)
+    hosts = {}
+    for host, uuid in (("a", UUID), ("b", "11111111-2222-3333-4444-555555555555")):
+        facts = {"rbln": {"identity": {"system_uuid": uuid}}}
+        given = {"rbln_kubeconfig": "/dev/null", "rbln_operands_enabled": True, **inputs}
+        hosts[host] = {"rbln_discover_observation": {"ansible_facts": facts}, **given}
+    chosen = {"ansible_run_tags": tags.split(","), "ansible_skip_tags": skipped.split(",")}
+    monkeypatch.setattr(Look, "_open_files", lambda *words: None)
+    return look._look("controller", True, {**of_play(hosts, **chosen), "groups": {"all": list(hosts)}})
+
+
+@pytest.mark.parametrize(
+    "tags, skipped, expected",
+    [
+        ("driver", "", ["a"]),
+        ("toolkit", "", ["a"]),
+        ("validate", "", ["a"]),
+        ("all", "operands", ["a"]),
+        ("always", "", []),
+    ],
+)
+def test_a_node_that_a_rollout_has_left_is_found_with_any_tag_of_the_host_part(
+    monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str, expected: list[str]
+) -> None:
+    """The host that is no node is no problem of such a run."""
+    result = left_by(monkeypatch, tags, skipped)
+    assert result == {"changed": False, "problems": [], "unfinished": expected}
+    assert left_by(monkeypatch, tags, skipped, rbln_rollout_enabled=False)["unfinished"] == []
+
+
+def test_a_cluster_that_does_not_answer_stops_no_work_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = left_by(monkeypatch, "driver", dead=True)
+    assert (result["problems"], result["unfinished"], result.get("failed")) == ([], [], None)
+    (warning,) = result["warnings"]
+    assert "is not known: List Node objects: the API server cannot be reached. Next: Check it." in warning
