@@ -313,16 +313,14 @@ class Cluster:
         selector: str = "",
         fields: str = "",
         metadata: bool = False,
+        only: t.Callable[[Data], bool] = lambda item: True,
     ) -> list[Data]:
-        """Every object of a kind, in pages of 500; the items carry apiVersion and kind.
+        """Every object of a kind for which `only` holds, in pages of 500; the items carry apiVersion and kind.
 
         With `metadata` they hold nothing else, and no managedFields: of thousands of pods no more fits into memory.
         """
-        query = {
-            key: value
-            for key, value in (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500"))
-            if value
-        }
+        given = (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500"))
+        query = {key: value for key, value in given if value}
         path, accept = self.path(api_version, kind, namespace), METADATA if metadata else JSON
         items: list[Data] = []
         while True:
@@ -339,7 +337,7 @@ class Cluster:
             if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(_is_object, found)):
                 raise _malformed("List %s objects" % kind)
             parts = map(_metadata, found) if metadata else found
-            items += [dict(item, apiVersion=api_version, kind=kind) for item in parts]
+            items += [dict(item, apiVersion=api_version, kind=kind) for item in parts if only(item)]
             query["continue"] = str(meta.get("continue") or "")
             if not query["continue"]:
                 return items

@@ -44,7 +44,11 @@ Tell = t.Callable[[str], None]
 
 def look_at(cluster: Cluster, node: str, policy: Policy) -> Leaving:
     """What becomes of the pods that are on a node now: one request, and one for each claim that they name."""
-    pods = cluster.list("v1", "Pod", fields="spec.nodeName=" + node)
+    return look_of(cluster, cluster.list("v1", "Pod", fields="spec.nodeName=" + node), node, policy)
+
+
+def look_of(cluster: Cluster, pods: t.Sequence[Data], node: str, policy: Policy) -> Leaving:
+    """What becomes of these pods of a node: one request for each claim that they name."""
     claims: dict[tuple[str, str], Data] = {}
     for pod in pods:
         if not is_finished(pod):

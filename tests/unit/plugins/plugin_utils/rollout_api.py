@@ -97,7 +97,7 @@ class Api:
         return copy.deepcopy(self.items.get((kind, namespace, name)))
 
     def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "",
-             metadata: bool = False) -> list[Data]:  # fmt: skip
+             metadata: bool = False, only: Callable[[Data], bool] = lambda item: True) -> list[Data]:  # fmt: skip
         self._ask("list " + kind)
         wanted = dict(one.split("=") for one in selector.split(",")) if selector else {}
         node = fields.partition("spec.nodeName=")[2]
@@ -107,6 +107,7 @@ class Api:
             if key[0] == kind
             and wanted.items() <= item["metadata"].get("labels", {}).items()
             and (not node or item["spec"].get("nodeName") == node)
+            and only(item)
         ]
 
     def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:

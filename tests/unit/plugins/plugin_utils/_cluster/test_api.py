@@ -234,6 +234,15 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
         cluster.list("v1", "Node")
 
 
+def test_of_each_page_only_what_is_wanted_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = [{"items": [{"metadata": {"name": name}} for name in names]} for names in ("ab", "bc")]
+    cluster, asked, _pauses = client(monkeypatch, (200, {}, {**pages[0], "metadata": {"continue": "c"}}),
+                                     (200, {}, pages[1]))  # fmt: skip
+    kept = cluster.list("v1", "Pod", fields="spec.nodeName!=", only=lambda item: item["metadata"]["name"] == "b")
+    assert [item["metadata"]["name"] for item in kept] == ["b", "b"]
+    assert asked[0] == "fieldSelector=spec.nodeName%21%3D&limit=500"
+
+
 def test_of_metadata_alone_no_more_is_asked_for_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     pod = {"metadata": {"name": "a", "uid": "u", "managedFields": [1]}, "spec": {}, "status": {}}
     more = {"items": [pod], "metadata": {"continue": "c"}}
