@@ -270,13 +270,23 @@ def test_an_unchanged_host_has_three_tasks_and_two_metas() -> None:
 def test_a_part_that_is_skipped_takes_nothing_with_it_that_all_parts_need() -> None:
     """Ansible skips a task that has any of the tags: a node would not be drained, a failure not be told."""
     (pre,), (budget, change) = SITE[2]["pre_tasks"], SITE[2]["tasks"]
-    parts = [*change["block"], *change["rescue"], *change["always"]]
+    back, record = change["always"]
+    parts = [*change["block"], *change["rescue"], back, *back["block"], *back["rescue"], record]
     tags = {one["name"]: one["tags"] for one in (pre, budget, *parts)}
     roles = {"Driver": "driver", "Container toolkit": "toolkit", "Validation": "validate"}
-    assert len(tags) == 10 and tags == {name: [roles.get(name, "always")] for name in tags}
+    assert len(tags) == 12 and tags == {name: [roles.get(name, "always")] for name in tags}
     applied = {one["name"]: one["ansible.builtin.include_role"]["apply"]["tags"] for one in parts if len(one) > 3
                and "ansible.builtin.include_role" in one}  # fmt: skip
     assert len(applied) == 5 and applied == {name: tags[name] for name in applied}
+
+
+def test_what_fails_after_a_node_is_back_is_told_once_at_the_end() -> None:
+    """A host that fails in `always` has left the play, and the last play says nothing of it."""
+    change = SITE[2]["tasks"][1]
+    back = change["always"][0]
+    (returned,), (kept,), (first,) = back["block"], back["rescue"], change["rescue"]
+    assert returned["ansible.builtin.include_role"]["tasks_from"] == "return"
+    assert kept["ansible.builtin.set_fact"] == first["ansible.builtin.set_fact"] and kept["vars"] == first["vars"]
 
 
 def test_only_where_no_role_follows_does_a_plan_without_steps_leave_out_its_observation() -> None:
