@@ -178,7 +178,8 @@ def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False
 def told_pods(cluster: Cluster, nodes: t.Mapping[str, str], policy: Policy) -> dict[str, Pods]:
     """{host: what would become of the pods of its node}, from {host: node}."""
     budgets = list_budgets(cluster) if policy.pods != REFUSE else []
-    many, found = _pods_of_many(cluster, set(nodes.values())), {}
+    many = _pods_of_many(cluster, set(nodes.values()))
+    found = {}
     for host, node in nodes.items():
         leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
         closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}

@@ -54,17 +54,17 @@ def test_the_table_asks_for_budgets_only_where_pods_are_evicted() -> None:
 
 
 def test_the_table_lists_pods_once_for_many_nodes() -> None:
-    names = ["node-%d" % at for at in range(11)]
-    pods = [pod("web-%d" % at, name) for at, name in enumerate(names) if at]
-    policy, hosts = Policy(pods="refuse"), {"host-" + name: name for name in names}
-    api = Api(*map(node, names), *pods, pod("other", "node-x"))
+    places = ["node-%d" % at for at in range(11)]
+    pods = [pod("web-%d" % at, name) for at, name in enumerate(places) if at]
+    policy, hosts = Policy(pods="refuse"), {"host-" + name: name for name in places}
+    api = Api(*map(node, places), *pods, pod("other", "node-x"))
     told = told_pods(api, hosts, policy)  # type: ignore[arg-type]
     assert api.asked == ["list Node", "list Pod"]
     # As each node alone says.
     one_by_one = {host: told_pods(api, {host: name}, policy)[host] for host, name in hosts.items()}  # type: ignore[arg-type]
     assert told == one_by_one and "web-3" in told["host-node-3"].refused[0] and told["host-node-0"].refused == ()
     # A few nodes of a large cluster: their own pods are less to read than those of all.
-    few = Api(*map(node, names), *(node("cpu-%d" % at) for at in range(40)), *pods)
+    few = Api(*map(node, places), *(node("cpu-%d" % at) for at in range(40)), *pods)
     assert told_pods(few, hosts, policy) == told and few.asked.count("list Pod") == 11  # type: ignore[arg-type]
 
 
