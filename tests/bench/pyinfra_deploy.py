@@ -19,5 +19,6 @@ files.line(
 )
 files.file(name="Host tool", path="/usr/local/libexec/rebellions-npu/rbln-host", mode="755", _sudo=True)
 systemd.service(name="containerd", service="containerd", running=True, enabled=True, _sudo=True)
-server.user(name="User", user="root", home="/root", _sudo=True)
+# Not a user: pyinfra asks several programs about each of the accounts, of which this server has 500.
+server.group(name="Group", group="root", _sudo=True)
 server.shell(name="The vendor's tool", commands=["rbln-smi -j >/dev/null"], _sudo=True)
