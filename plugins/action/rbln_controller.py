@@ -54,8 +54,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import stamp
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished, utc
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import stamp, utc
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 Result = dict[str, t.Any]

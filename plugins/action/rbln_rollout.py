@@ -48,10 +48,10 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Back, Refused, Turn, utc
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Back, Refused, Turn
 
 Result = dict[str, t.Any]
 # What the roles register: the plan of a host, the two looks at the controller, what the act plan has cut, and the leave

@@ -26,10 +26,6 @@ ALONE = ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/d
 _LONGEST = 500
 
 
-def _utc() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
-
-
 class NodeWriter:
     """Changes one node for one run. Each change is judged on the node as it is at the moment of the write."""
 
@@ -38,7 +34,7 @@ class NodeWriter:
         cluster: Cluster,
         name: str,
         run: str,
-        now: t.Callable[[], datetime.datetime] = _utc,
+        now: t.Callable[[], datetime.datetime] = states.utc,
         clock: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
@@ -118,7 +114,7 @@ class NodeWriter:
         def judge(node: Data) -> Data | None:
             own: Data = {states.REASON: line(reason, _LONGEST)}
             spec: Data = {}
-            if not any(one.get("key") == states.FAILED_TAINT for one in _taints(node)):
+            if not without_taint(node):
                 at = _labels(node).get(states.LABEL) or states.FAILED
                 spec["taints"] = [*_taints(node), {"key": states.FAILED_TAINT, "value": at, "effect": "NoSchedule"}]
             if not is_cordoned(node):

@@ -11,6 +11,8 @@ import re
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
+from .._nodes import marks
+from .._objects import parts
 from .._objects.names import INPUT
 from .._text.line import line
 
@@ -18,17 +20,17 @@ ROLLOUT = INPUT + "rollout_"
 _PREFIX = PROFILE.label_prefix
 
 # Of a node: the label whose value is one of STATES, the label of a person who wants it left alone, and a failed one.
-LABEL = f"{_PREFIX}/npu-driver-upgrade-state"
+LABEL = marks.STATE
 SKIP = f"{_PREFIX}/npu-driver-upgrade.skip"
-FAILED_TAINT = f"{_PREFIX}/npu-driver-upgrade-failed"
+FAILED_TAINT = marks.TAINT
 # Annotations of a node. RUN names the run that works on it: only this run may go on.
 RUN = f"{_PREFIX}/npu-rollout.run"
 WAVE = f"{_PREFIX}/npu-rollout.wave"
 SINCE = f"{_PREFIX}/npu-rollout.since"
 REASON = f"{_PREFIX}/npu-rollout.reason"
-CORDONED = f"{_PREFIX}/npu-rollout.cordoned"
+CORDONED = marks.CORDONED
 GATES = f"{_PREFIX}/npu-rollout.gates"
-GATE_PREFIX = f"{_PREFIX}/npu.deploy."
+GATE_PREFIX = parts.GATE_PREFIX
 # Of the ConfigMap with the record.
 HOLD = f"{_PREFIX}/npu-rollout"
 APPROVED = f"{_PREFIX}/npu-rollout.approved"
@@ -54,6 +56,10 @@ STATES = (REQUIRED, *UNDER_WAY, *FINAL)
 
 _STAMP = "%Y-%m-%dT%H:%M:%SZ"
 _STAMP_FORM = re.compile(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")
+
+
+def utc() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
 
 
 def stamp(now: datetime.datetime) -> str:

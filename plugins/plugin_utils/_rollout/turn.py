@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data
 from .._components import dra
 from .._components.registry import wanted
+from .._nodes.marks import without_taint
 from .._nodes.pods import pod_ready
 from .._nodes.readiness import allocatable_npus, left_out, node_ready, slices_text, vfio_text, workload_of
 from .._objects.inputs import Inputs
@@ -49,10 +50,6 @@ NO_TURN = (
 BEFORE = (states.CORDON, states.JOBS, states.PODS, states.DRAIN)
 # The host may have been changed.
 BEGUN = (states.HOST, states.REBOOT, states.RESTART, states.VALIDATE, states.UNCORDON)
-
-
-def utc() -> datetime.datetime:
-    return datetime.datetime.now(datetime.timezone.utc)
 
 
 class Look(t.Protocol):
@@ -97,7 +94,7 @@ class Turn:
         node: str,
         waits: Tell,
         writer: NodeWriter | None = None,
-        now: Now = utc,
+        now: Now = states.utc,
         clock: Clock = time.monotonic,
         sleep: Sleep = time.sleep,
     ) -> None:
@@ -323,8 +320,7 @@ def state_of(node: t.Mapping[str, t.Any]) -> str:
 
 def is_tainted(node: t.Mapping[str, t.Any]) -> bool:
     """Whether a failed rollout keeps pods from the node."""
-    taints = (node.get("spec") or {}).get("taints") or []
-    return any(one.get("key") == states.FAILED_TAINT for one in taints)
+    return bool(without_taint(node))
 
 
 def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
