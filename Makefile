@@ -11,7 +11,7 @@ export PYTHON PYTHONDONTWRITEBYTECODE := 1
 ENV_PARTS :=
 demo demo-down lab-up lab-status lab-down: ENV_PARTS := --newest-alone
 
-.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench build changelog demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench site build changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -36,6 +36,9 @@ test-unit sanity units lint docs: stage ## one layer without root
 
 molecule integration vm bench: stage ## one layer on system containers, vm on a virtual machine; needs root
 	@$(LAYERS) $@
+
+site: stage ## the documentation site in .work/site/html
+	@$(PY) -m tests.tools.site
 
 build: ## the tarball of the last commit, its SBOM and SHA256SUMS in .work/dist; needs only git and Python
 	@$(PYTHON) -m tests.tools.build

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rebellions.npu.tests.tools import support
+from ansible_collections.rebellions.npu.tests.tools import diagrams, support
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
@@ -68,6 +68,18 @@ def test_every_page_is_named_where_people_start() -> None:
     start = text("README.md") + text("CONTRIBUTING.md")
     assert len(PAGES) > 12
     assert [page.name for page in PAGES if f"(docs/{page.name})" not in start] == []
+
+
+def test_every_page_has_one_place_on_the_site() -> None:
+    placed = [page for section in yaml.safe_load(text("docs/docsite/guides.yml")) for page in section["pages"]]
+    assert sorted(placed) == [page.stem for page in PAGES]
+
+
+@pytest.mark.parametrize("name", diagrams.PICTURES)
+def test_a_picture_shows_what_it_is_drawn_from(name: str) -> None:
+    drawn = diagrams.PICTURES[name](ROOT)
+    assert drawn == text(f"{diagrams.FOLDER}/{name}"), "Next: python -m tests.tools.diagrams"
+    assert "rbln_rollout: leave" in diagrams.states(ROOT) and "_rollout" in diagrams.rooms(ROOT)
 
 
 # -- support matrix
