@@ -11,7 +11,7 @@ export PYTHON PYTHONDONTWRITEBYTECODE := 1
 ENV_PARTS :=
 demo demo-down lab-up lab-status lab-down: ENV_PARTS := --newest-alone
 
-.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench site build changelog demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench site build release-check changelog demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -42,6 +42,9 @@ site: stage ## the documentation site in .work/site/html
 
 build: ## the tarball of the last commit, its SBOM and SHA256SUMS in .work/dist; needs only git and Python
 	@$(PYTHON) -m tests.tools.build
+
+release-check: root stage ## whether the last commit may be published; ends with the demo of the tarball; needs root
+	@$(PY) -m tests.tools.release
 
 changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the version in galaxy.yml
 	@$(PY) -m tests.tools.changelog

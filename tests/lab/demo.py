@@ -127,18 +127,22 @@ def playbook(
 ) -> tuple[int, str]:
     """(exit code, output) of ansible-playbook on the staged collection; the output is in the log too.
 
-    machine: inventory of the virtual machine. With a callback only its own output is returned.
+    machine: inventory of the virtual machine. With a callback only its own output is returned. DEMO_COLLECTIONS of the
+    environment takes an installed collection instead.
     """
+    installed = os.environ.get("DEMO_COLLECTIONS")
     env = environment(
         NPU_LAB=str(STATE),
         # An emulated machine on busy cores is slow to answer.
         ANSIBLE_TIMEOUT="60",
         ANSIBLE_SSH_RETRIES="5",
         **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
+        **({"ANSIBLE_COLLECTIONS_PATH": installed} if installed else {}),
     )
-    inventories = [INVENTORY, machine] if machine else [INVENTORY]
+    inventory = str(STAGED / INVENTORY)
+    inventories = [inventory, machine] if machine else [inventory]
     argv = ["ansible-playbook", *[word for path in inventories for word in ("-i", path)]]
-    argv += ["playbooks/%s.yml" % name, *more]
+    argv += ["rebellions.npu.%s" % name if installed else "playbooks/%s.yml" % name, *more]
     lines: list[str] = []
 
     LOG.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +151,8 @@ def playbook(
         log.flush()
         process = subprocess.Popen(
             argv,
-            cwd=STAGED,
+            # There Ansible would find the collection of the checkout.
+            cwd=FOLDER.parent if installed else STAGED,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -222,6 +222,7 @@ LAYERS = (
         holds=("ansible-test",),
     ),
     Layer("lint", 100, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
+    Layer("release", 60, "checks", (Step((PY, "-m", "tests.tools.release", "--quick")),), uses=("stage",)),
     Layer(
         "docs",
         100,
