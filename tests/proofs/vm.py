@@ -3,7 +3,7 @@
 """What the layer `vm` has no time for.
 
 Power lost at every part of a change, loading that hangs, a module that is held, secure boot up to the enrolment at the
-console, a node, and one whose NPUs go to virtual machines.
+console, a node, one that is upgraded in service, and one whose NPUs go to virtual machines.
 One virtual machine runs at a time. The sample loses power once, and removes the driver.
 """
 
@@ -19,6 +19,7 @@ from tests.integration._play import FOLDER, STAGED
 from tests.lab._vm import Vm
 from tests.proofs._proof import SAMPLE, Part, Proof, named
 from tests.proofs._vm_node import node
+from tests.proofs._vm_rollout import rollout
 from tests.proofs._vm_secure_boot import secure_boot
 from tests.proofs._vm_vfio import vfio
 from tests.tools.stage import stage
@@ -228,14 +229,14 @@ def main() -> int:
     if os.geteuid() != 0:
         print("proof-vm starts virtual machines and needs root. Next: sudo make proof-vm", file=sys.stderr)
         return 2
-    parts = {**PLAIN, "secure_boot": secure_boot, "node": node, "vfio": vfio}
+    parts = {**PLAIN, "secure_boot": secure_boot, "node": node, "rollout": rollout, "vfio": vfio}
     only = named(parts, sys.argv[1:]) or (["power"] if SAMPLE else list(parts))
     proof = Proof("vm")
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
     try:
         for name in only:
-            vm = Vm("vm-proof", secure_boot=name == "secure_boot", kube=name == "node")
+            vm = Vm("vm-proof", secure_boot=name == "secure_boot", kube=name in ("node", "rollout"))
             vm.down()
             with proof.part(name) as part:
                 try:

@@ -1,0 +1,197 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""upgrade.yml on a virtual machine that is a node in service: its module is really reloaded, and it reboots.
+
+The API server says in which order the node was cordoned, its pod was evicted, and the node came back.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import subprocess
+import threading
+import typing as t
+
+from tests.integration._driver import CHANGE, NEW, OLD
+from tests.integration._play import RESOURCE, Data
+from tests.lab import Lab
+from tests.lab._base import until
+from tests.lab._go import program
+from tests.proofs._proof import Part
+from tests.proofs._vm_node import LABEL, NAMESPACE, inputs
+from tests.vm._server import Server
+
+STATE = "rebellions.ai/npu-driver-upgrade-state"
+TAINT = "rebellions.ai/npu-driver-upgrade-failed"
+OURS = "rebellions.ai/npu-rollout."
+WAY = ["cordon-required", "pod-deletion-required", "host-change-required", "pod-restart-required", "upgrade-done"]
+APP = "keeps-npu"
+# Its shell holds the device open until it is told to end: with it in use the module cannot be unloaded.
+WORKLOAD = """apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %(app)s, namespace: default}
+spec:
+  selector: {matchLabels: {app: %(app)s}}
+  template:
+    metadata: {labels: {app: %(app)s}}
+    spec:
+      nodeSelector: {kubernetes.io/hostname: %(node)s}
+      tolerations: [{key: %(label)s, operator: Exists}]
+      terminationGracePeriodSeconds: 30
+      containers:
+        - name: look
+          image: lab.local/busybox:1
+          imagePullPolicy: IfNotPresent
+          command:
+            - sh
+            - -c
+            - "trap 'exit 0' TERM; for d in /dev/rbln[0-9]*; do exec 9<$d; head -n 1 $d; done; sleep 100000 & wait"
+          resources: {limits: {%(resource)s: 1}}
+"""
+OVER = "/run/npu-lab/upgrade-is-over"
+# The boot in which a version of the module is first seen, as fast as the machine can look.
+FIRST_SEEN = """until [ -e %s ]; do
+read v </sys/module/rebellions/version && [ "$v" = %s ] && break
+sleep 0.2
+done 2>/dev/null
+cat /proc/sys/kernel/random/boot_id"""
+
+
+class Seen:
+    """What the API server says of a node and of the workload's pods, in the order of its words, without repetition."""
+
+    def __init__(self, node: str) -> None:
+        self.words: list[tuple[str, str, str]] = []
+        label = STATE.replace(".", "\\.")
+        evicted = '{.metadata.uid}|{.status.conditions[?(@.type=="DisruptionTarget")].reason}{"\\n"}'
+        self._watches = [
+            self._watch("node", "node/" + node, '{.metadata.labels.%s}|{.spec.unschedulable}{"\\n"}' % label),
+            self._watch("pod", "pod", evicted, "-n", "default", "-l", "app=" + APP),
+        ]
+
+    def _watch(self, kind: str, what: str, form: str, *more: str) -> tuple[subprocess.Popen[str], threading.Thread]:
+        argv = ["get", what, *more, "--watch", "-o", "jsonpath=" + form]
+        words: list[t.Any] = [program("kube") / "kubectl", "--kubeconfig", Lab.kubeconfig, *argv]
+        watch = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        reader = threading.Thread(target=self._read, args=(kind, watch.stdout))
+        reader.start()
+        return watch, reader
+
+    def _read(self, kind: str, stream: t.Iterable[str]) -> None:
+        for line in stream:
+            first, _bar, second = line.strip().partition("|")
+            if (kind, first, second) not in [word for word in self.words if word[0] == kind][-1:]:
+                self.words.append((kind, first, second))
+
+    def close(self) -> None:
+        for watch, reader in self._watches:
+            watch.kill()
+            watch.wait()
+            reader.join()
+
+
+def pods(lab: Lab) -> list[Data]:
+    found = lab.kubectl("get", "pod", "-n", "default", "-l", "app=" + APP, "-o", "json").stdout
+    return [pod for pod in json.loads(found)["items"] if not pod["metadata"].get("deletionTimestamp")]
+
+
+def running(lab: Lab, version: str) -> str:
+    """The uid of the one pod of the workload, which runs and holds a device of this version."""
+
+    def one() -> str | None:
+        found = pods(lab)
+        uids = [pod["metadata"]["uid"] for pod in found if pod["status"].get("phase") == "Running"]
+        return uids[0] if len(uids) == len(found) == 1 else None
+
+    until(170, "a pod of " + APP, lambda: one() is not None, 1)
+    said: list[str] = []
+
+    def speaks() -> bool:
+        said[:] = lab.kubectl("logs", "-n", "default", "deployment/" + APP, check=False).stdout.splitlines()
+        return bool(said)
+
+    until(60, "words of " + APP, speaks, 1)
+    assert len(said) == 1 and said[0].startswith("rebellions %s stand-in rbln" % version), said
+    return str(one())
+
+
+def of_node(lab: Lab, name: str) -> Data:
+    """What the collection may change of a node, and its boot."""
+    found = json.loads(lab.kubectl("get", "node", name, "-o", "json").stdout)
+    meta, spec = found["metadata"], found["spec"]
+    return {
+        "labels": meta["labels"],
+        "notes": {key: value for key, value in meta["annotations"].items() if key.startswith(OURS)},
+        "cordoned": bool(spec.get("unschedulable")),
+        "taints": [one["key"] for one in spec.get("taints", [])],
+        "boot": found["status"]["nodeInfo"]["bootID"],
+        "npus": found["status"]["allocatable"].get(RESOURCE),
+    }
+
+
+def rollout(part: Part, server: Server) -> None:
+    lab, name = Lab(), server.name
+    lab.kubectl("label", "node", name, LABEL + "=true", "--overwrite")
+    lab.kubectl("taint", "node", name, LABEL + "=true:NoSchedule", "--overwrite")
+    # Through apt, by the packages that are in the runfile: the module is then loaded by the change itself.
+    how = {"rbln_driver_runfile_extract": ["--extract", "{directory}"]}
+    wanted = inputs(NEW, rbln_driver_reboot="always", **how)
+    first = ""
+    try:
+        with part.case("a node in service, with a pod that holds an NPU"):
+            before = server.play("site", inputs(OLD)).good([name])
+            server.works(OLD)
+            lab.kubectl("apply", "-f", "-", stdin=WORKLOAD % {
+                "app": APP, "node": name, "label": LABEL, "resource": RESOURCE,
+            })  # fmt: skip
+            first = running(lab, OLD)
+            part.note = "site.yml %.0f s" % before.seconds
+        with part.case("check mode names the pod, and touches nothing"):
+            was = of_node(lab, name)
+            told = server.play("upgrade", wanted, "--check").good([name]).out
+            assert "default/%s-" % APP in told and "Rollout of 1 host in 1 wave" in told, told[-4000:]
+            assert of_node(lab, name) == was and running(lab, OLD) == first
+        with part.case("cordoned, pod evicted, module reloaded, rebooted, proven, uncordoned"):
+            boot = server.vm.boot_id()
+            seen = Seen(name)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.closing(seen):
+                loaded = pool.submit(server.sh, FIRST_SEEN % (OVER, NEW), 900)
+                try:
+                    run = server.play("upgrade", wanted)
+                finally:
+                    server.sh("touch " + OVER)
+            part.note += ", upgrade.yml %.0f s" % run.seconds
+            run.good([name])
+            assert "Rollout: 1 done, 0 failed, 0 left as they are" in run.out
+            change = run.one(CHANGE, name).data
+            assert change["outcome"] == "upgraded" and "load" in [step["step"] for step in change["steps"]], change
+            assert loaded.result().strip() == boot, "the module was not reloaded before the reboot"
+            assert server.vm.boot_id() != boot, "it did not reboot"
+            server.works(NEW)
+            in_order(seen.words, first)
+            after = of_node(lab, name)
+            assert (after["npus"], after["cordoned"], TAINT in after["taints"]) == ("2", False, False), after
+            assert after["boot"] == server.vm.boot_id() and not {"cordoned", "gates", "reason"} & {
+                key.removeprefix(OURS) for key in after["notes"]
+            }, after
+            assert running(lab, NEW) != first
+        with part.case("the second run touches nothing"):
+            was, pod = of_node(lab, name), running(lab, NEW)
+            server.play("upgrade", wanted).unchanged([name])
+            assert of_node(lab, name) == was and running(lab, NEW) == pod
+    finally:
+        lab.kubectl("delete", "deployment", APP, "-n", "default", "--ignore-not-found", "--wait=false", check=False)
+        lab.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false", check=False)
+
+
+def in_order(words: t.Sequence[tuple[str, str, str]], pod: str) -> None:
+    """The node went this way, cordoned from its first step to its last, and the pod left between the two."""
+    begin = next(at for at, word in enumerate(words) if word[:2] == ("node", WAY[0]))
+    of_nodes = [word for word in words[begin:] if word[0] == "node"]
+    assert [state for _kind, state, _cordon in of_nodes] == WAY, words
+    assert [cordon for _kind, _state, cordon in of_nodes] == ["true"] * (len(WAY) - 1) + [""], words
+    evicted = words.index(("pod", pod, "EvictionByEvictionAPI"))
+    assert words.index(("node", "pod-deletion-required", "true")) < evicted, words
+    assert evicted < words.index(("node", "host-change-required", "true")), words
