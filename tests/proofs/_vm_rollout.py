@@ -7,26 +7,22 @@ The API server says in which order the node was cordoned, its pod was evicted, a
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import json
-import subprocess
-import threading
 import typing as t
+from concurrent import futures
 
 from tests.integration._driver import CHANGE, NEW, OLD
 from tests.integration._play import RESOURCE, Data
 from tests.lab import Lab
 from tests.lab._base import until
-from tests.lab._go import program
 from tests.proofs._proof import Part
+from tests.proofs._rollout_lab import CORDON, DONE, HOST, PODS, RESTART, STATE, TAINT, Row, Watch
 from tests.proofs._vm_node import LABEL, NAMESPACE, inputs
 from tests.vm._server import Server
 
-STATE = "rebellions.ai/npu-driver-upgrade-state"
-TAINT = "rebellions.ai/npu-driver-upgrade-failed"
 OURS = "rebellions.ai/npu-rollout."
-WAY = ["cordon-required", "pod-deletion-required", "host-change-required", "pod-restart-required", "upgrade-done"]
+WAY = [CORDON, PODS, HOST, RESTART, DONE]
 APP = "keeps-npu"
 # Its shell holds the device open until it is told to end: with it in use the module cannot be unloaded.
 WORKLOAD = """apiVersion: apps/v1
@@ -50,6 +46,7 @@ spec:
             - "trap 'exit 0' TERM; for d in /dev/rbln[0-9]*; do exec 9<$d; head -n 1 $d; done; sleep 100000 & wait"
           resources: {limits: {%(resource)s: 1}}
 """
+EVICTED = '.status.conditions[?(@.type=="DisruptionTarget")].reason'
 OVER = "/run/npu-lab/upgrade-is-over"
 # The boot in which a version of the module is first seen, as fast as the machine can look.
 FIRST_SEEN = """until [ -e %s ]; do
@@ -57,39 +54,6 @@ read v </sys/module/rebellions/version && [ "$v" = %s ] && break
 sleep 0.2
 done 2>/dev/null
 cat /proc/sys/kernel/random/boot_id"""
-
-
-class Seen:
-    """What the API server says of a node and of the workload's pods, in the order of its words, without repetition."""
-
-    def __init__(self, node: str) -> None:
-        self.words: list[tuple[str, str, str]] = []
-        label = STATE.replace(".", "\\.")
-        evicted = '{.metadata.uid}|{.status.conditions[?(@.type=="DisruptionTarget")].reason}{"\\n"}'
-        self._watches = [
-            self._watch("node", "node/" + node, '{.metadata.labels.%s}|{.spec.unschedulable}{"\\n"}' % label),
-            self._watch("pod", "pod", evicted, "-n", "default", "-l", "app=" + APP),
-        ]
-
-    def _watch(self, kind: str, what: str, form: str, *more: str) -> tuple[subprocess.Popen[str], threading.Thread]:
-        argv = ["get", what, *more, "--watch", "-o", "jsonpath=" + form]
-        words: list[t.Any] = [program("kube") / "kubectl", "--kubeconfig", Lab.kubeconfig, *argv]
-        watch = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        reader = threading.Thread(target=self._read, args=(kind, watch.stdout))
-        reader.start()
-        return watch, reader
-
-    def _read(self, kind: str, stream: t.Iterable[str]) -> None:
-        for line in stream:
-            first, _bar, second = line.strip().partition("|")
-            if (kind, first, second) not in [word for word in self.words if word[0] == kind][-1:]:
-                self.words.append((kind, first, second))
-
-    def close(self) -> None:
-        for watch, reader in self._watches:
-            watch.kill()
-            watch.wait()
-            reader.join()
 
 
 def pods(lab: Lab) -> list[Data]:
@@ -155,8 +119,9 @@ def rollout(part: Part, server: Server) -> None:
             assert of_node(lab, name) == was and running(lab, OLD) == first
         with part.case("cordoned, pod evicted, module reloaded, rebooted, proven, uncordoned"):
             boot = server.vm.boot_id()
-            seen = Seen(name)
-            with concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.closing(seen):
+            nodes = Watch(["node", name], [".metadata.labels." + STATE.replace(".", "\\."), ".spec.unschedulable"])
+            its_pods = Watch(["pod", "-l", "app=" + APP], [".metadata.uid", EVICTED])
+            with contextlib.closing(nodes), contextlib.closing(its_pods), futures.ThreadPoolExecutor(1) as pool:
                 loaded = pool.submit(server.sh, FIRST_SEEN % (OVER, NEW), 900)
                 try:
                     run = server.play("upgrade", wanted)
@@ -170,10 +135,10 @@ def rollout(part: Part, server: Server) -> None:
             assert loaded.result().strip() == boot, "the module was not reloaded before the reboot"
             assert server.vm.boot_id() != boot, "it did not reboot"
             server.works(NEW)
-            in_order(seen.words, first)
+            in_order(nodes.rows, its_pods.rows, first)
             after = of_node(lab, name)
             assert (after["npus"], after["cordoned"], TAINT in after["taints"]) == ("2", False, False), after
-            assert after["boot"] == server.vm.boot_id() and not {"cordoned", "gates", "reason"} & {
+            assert after["boot"] == server.vm.boot_id() and not {"cordoned", "former", "gates", "reason"} & {
                 key.removeprefix(OURS) for key in after["notes"]
             }, after
             assert running(lab, NEW) != first
@@ -186,12 +151,14 @@ def rollout(part: Part, server: Server) -> None:
         lab.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false", check=False)
 
 
-def in_order(words: t.Sequence[tuple[str, str, str]], pod: str) -> None:
-    """The node went this way, cordoned from its first step to its last, and the pod left between the two."""
-    begin = next(at for at, word in enumerate(words) if word[:2] == ("node", WAY[0]))
-    of_nodes = [word for word in words[begin:] if word[0] == "node"]
-    assert [state for _kind, state, _cordon in of_nodes] == WAY, words
-    assert [cordon for _kind, _state, cordon in of_nodes] == ["true"] * (len(WAY) - 1) + [""], words
-    evicted = words.index(("pod", pod, "EvictionByEvictionAPI"))
-    assert words.index(("node", "pod-deletion-required", "true")) < evicted, words
-    assert evicted < words.index(("node", "host-change-required", "true")), words
+def in_order(nodes: t.Sequence[Row], its_pods: t.Sequence[Row], pod: str) -> None:
+    """The node went this way, cordoned from its first step to its last, and the pod was evicted on it."""
+    told: list[Row] = []
+    for row in nodes:
+        if not told or row.cells != told[-1].cells:
+            told.append(row)
+    told = told[next(at for at, row in enumerate(told) if row.cells[0] == CORDON) :]
+    assert [row.cells for row in told] == [(state, "" if state == DONE else "true") for state in WAY], told
+    evicted = min(row.at for row in its_pods if row.cells == (pod, "EvictionByEvictionAPI"))
+    _cordon, asked, begun, *_rest = (row.at for row in told)
+    assert asked < evicted < begun, (asked, evicted, begun)
