@@ -123,20 +123,28 @@ def vfio_text(node: t.Mapping[str, t.Any], resource: str) -> str:
     )
 
 
-def slices_text(name: str, expected: int, slices: t.Iterable[t.Mapping[str, t.Any]], driver: str) -> str:
-    """Why the ResourceSlices of a node do not hold as many devices as its host has NPUs; empty when they do."""
+def slices_text(name: str, expected: int | None, slices: t.Iterable[t.Mapping[str, t.Any]], driver: str) -> str:
+    """Why the ResourceSlices of a node do not hold as many devices as its host has NPUs; empty when they do.
+
+    Where that number is not known, any above zero will do.
+    """
     specs = [item.get("spec") or {} for item in slices]
     found = sum(
         len(spec.get("devices") or [])
         for spec in specs
         if spec.get("driver") == driver and spec.get("nodeName") == name
     )
-    if found == expected:
+    if found == expected or (found and expected is None):
         return ""
     return (
-        f"node {name}: {found} devices in the ResourceSlices of {driver}, {expected} expected. "
+        f"node {name}: {found} devices in the ResourceSlices of {driver}, {number_text(expected)} expected. "
         "Next: Read the log of the DRA driver's pod on this node."
     )
+
+
+def number_text(expected: int | None) -> str:
+    """How many NPUs a node is expected to offer, in words."""
+    return "some" if expected is None else str(expected)
 
 
 def endpoints_text(service: str, slices: t.Iterable[t.Mapping[str, t.Any]]) -> str:

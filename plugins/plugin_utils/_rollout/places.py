@@ -172,6 +172,7 @@ def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False
         **{name: given[name] for name in names},
         namespace=operands["namespace"],
         components=tuple(given["pause_components"]),
+        dra_driver=operands["dra_driver"]["driver_name"],
     )
 
 

@@ -9,12 +9,13 @@ from .._cluster.api import Cluster
 from .._cluster.capabilities import POLICY, discover, serves
 from .._cluster.rights import Right, require_rights, rights_for
 from .._components import label_policy
+from .._components.registry import wanted as components
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
 from .evict import BUDGET, CLAIM
 from .pods import REFUSE
 from .pods import Policy as Pods
-from .turn import SLICE
+from .turn import DRA, OFFER, SLICE
 
 LEASE = ("coordination.k8s.io/v1", "Lease")
 
@@ -36,7 +37,9 @@ def rollout_rights(inputs: Inputs, pods: Pods, capabilities: Capabilities) -> li
             wanted += rights_for([("v1", "Pod")], ["delete"], "")
     if serves(capabilities, *CLAIM):
         wanted += rights_for([CLAIM], ["get"], "")
-    if inputs["dra_driver"]["enabled"]:
+    offers = {row.key for row in components(inputs)}.intersection(OFFER)
+    if DRA in offers or (not offers and serves(capabilities, *SLICE)):
+        # Where none of ours offers NPUs, a DRA driver of others may.
         wanted += rights_for([SLICE], ["list"], "")
     wanted += rights_for([("v1", "ConfigMap"), LEASE], ["get", "create", "update"], namespace)
     if inputs["label_policy"]["enabled"] and serves(capabilities, *POLICY):

@@ -12,12 +12,20 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import Cluster, Data
+from .._cluster.api import Cluster, Data, list_served
 from .._components import dra
 from .._components.registry import wanted
 from .._nodes.marks import without_taint
 from .._nodes.pods import pod_ready
-from .._nodes.readiness import allocatable_npus, left_out, node_ready, slices_text, vfio_text, workload_of
+from .._nodes.readiness import (
+    allocatable_npus,
+    left_out,
+    node_ready,
+    number_text,
+    slices_text,
+    vfio_text,
+    workload_of,
+)
 from .._objects.inputs import Inputs
 from .._objects.model import CONTAINER
 from .._objects.parts import SELECTOR
@@ -366,11 +374,14 @@ def _not_offered(cluster: Cluster, node: Data, back: Back) -> str:
     ours = any(row.key in OFFER for row in wanted(back.inputs))
     others = not ours and workload_of(back.inputs, node["metadata"].get("labels") or {}) == CONTAINER
     offered = allocatable_npus(node, resource)
-    least = 1 if back.expected is None else back.expected
-    if (others or PLUGIN in mine) and offered < least:
-        return "%d %s allocatable, %s expected" % (offered, resource, "some" if back.expected is None else least)
+    few = ""
+    if (others or PLUGIN in mine) and offered < (1 if back.expected is None else back.expected):
+        few = "%d %s allocatable, %s expected" % (offered, resource, number_text(back.expected))
+    if few and not others:
+        return few
     said = vfio_text(node, resource) if SANDBOX in mine else ""
-    if DRA in mine and back.expected is not None:
-        slices = cluster.list(*SLICE, fields="spec.nodeName=" + name)
+    if few or (DRA in mine and SANDBOX not in mine):
+        slices = list_served(cluster, *SLICE, fields="spec.nodeName=" + name)
         said = slices_text(name, back.expected, slices, back.inputs["dra_driver"]["driver_name"])
-    return said.partition(" Next: ")[0].rstrip(".")
+    # Others may offer them by a DRA driver of theirs.
+    return said and (few or said.partition(" Next: ")[0].rstrip("."))

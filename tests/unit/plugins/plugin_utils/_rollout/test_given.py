@@ -139,7 +139,9 @@ def test_a_hook_is_a_list_of_tasks(tmp_path: Path) -> None:
 def test_the_pods_of_a_node_go_by_the_inputs() -> None:
     policy = policy_of(read(True, evict_timeout=5, pause_components=["smd"], grace=30), inputs())
     assert (policy.pods, policy.evict_timeout, policy.components, policy.grace) == ("npu", 5.0, ("smd",), 30)
-    assert policy.namespace == inputs()["namespace"]
+    assert (policy.namespace, policy.dra_driver) == (inputs()["namespace"], "npu.rebellions.ai")
+    named = inputs(dra_driver={"driver_name": "npus.example.com"})
+    assert policy_of(read(True), named).dra_driver == "npus.example.com"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ def test_each_policy_needs_no_more_than_it_does() -> None:
     assert "get resourceclaims.resource.k8s.io" in usual
     by_dra = told(Policy(), dra_driver={"enabled": True}, device_plugin={"enabled": False})
     assert by_dra - usual == {"list resourceslices.resource.k8s.io"}
+    assert told(Policy(), device_plugin={"enabled": False}) == by_dra
 
 
 def test_protected_labels_need_the_right_to_set_them() -> None:

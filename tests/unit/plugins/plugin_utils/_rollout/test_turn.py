@@ -174,6 +174,12 @@ def test_npus_that_the_dra_driver_offers_are_in_its_slices() -> None:
             assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)) == "it has no pod of dra-driver"  # type: ignore[arg-type]
         api.put(ours("dra-x", "dra-driver", True))
         assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)).removeprefix("node node-a: ") == why  # type: ignore[arg-type]
+    # The host does not know how many it has.
+    api = Api(offering(npus=0), resource_slice(4, "node-b"), ours("dra-x", "dra-driver", True))
+    unknown = Back(by_dra, None, 60.0)
+    assert not_back(api, NODE, unknown).endswith("0 devices in the ResourceSlices of npu.rebellions.ai, some expected")  # type: ignore[arg-type]
+    api.put(resource_slice(1))
+    assert not_back(api, NODE, unknown) == ""  # type: ignore[arg-type]
 
 
 def test_npus_of_virtual_machines_have_a_resource_of_their_own() -> None:
@@ -196,6 +202,18 @@ def test_a_node_that_people_keep_the_plugin_off_offers_nothing() -> None:
 def test_a_plugin_of_others_is_waited_for_too() -> None:
     theirs = Back(inputs(device_plugin={"enabled": False}), NPUS, 60.0)
     assert not_back(Api(offering(npus=1)), NODE, theirs) == "1 rebellions.ai/npu allocatable, 2 expected"  # type: ignore[arg-type]
+    assert not_back(Api(offering()), NODE, theirs) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("devices", "driver", "back"), [
+    (NPUS, "npu.rebellions.ai", True), (1, "npu.rebellions.ai", False), (NPUS, "gpu.example.com", False),
+])  # fmt: skip
+def test_a_dra_driver_of_others_offers_them_too(devices: int, driver: str, back: bool) -> None:
+    theirs = Back(inputs(device_plugin={"enabled": False}), NPUS, 60.0)
+    found = resource_slice(devices)
+    found["spec"]["driver"] = driver
+    why = "" if back else "0 rebellions.ai/npu allocatable, 2 expected"
+    assert not_back(Api(offering(npus=0), found), NODE, theirs) == why  # type: ignore[arg-type]
 
 
 def test_U03_drain_failed_before_the_host_part_the_node_is_given_back() -> None:
