@@ -83,10 +83,18 @@ class Watch:
         self._thread.join(10)
 
 
+class Nodes(t.Protocol):
+    """What a run of the playbook is asked about its nodes."""
+
+    def inventory(self, version: str, **more: t.Any) -> t.Any: ...
+
+    def state(self, node: str) -> str: ...
+
+
 class Rolling:
     """A run of the playbook upgrade that goes on while the test acts."""
 
-    def __init__(self, field: Field, version: str, *args: str, **more: t.Any) -> None:
+    def __init__(self, field: Nodes, version: str, *args: str, **more: t.Any) -> None:
         self._field = field
         argv, env = command("upgrade", field.inventory(version, **more), *args)
         self._began = time.monotonic()

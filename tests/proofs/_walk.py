@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import typing as t
+from pathlib import Path
 
 from tests.integration._hosts import LISTED, Hosts
 from tests.integration._play import NAMESPACE_OF_TESTS, RESOURCE, Data, Run, play
@@ -25,7 +26,12 @@ IN_CONTAINERS: Data = {
     "rbln_container_toolkit_source": "container",
     "rbln_preflight_unlisted": "fail",
 }
-DRA = "npu.rebellions.ai"
+# A name of its own, so that nothing is taken for ours because of ours in it.
+DRA = "npus.example.com"
+BY_DRA: Data = {
+    "rbln_operands_device_plugin": {"enabled": False},
+    "rbln_operands_dra_driver": {"enabled": True, "image": {"tag": TAG}, "driver_name": DRA},
+}
 EVERYWHERE = {"device-plugin", "metrics-exporter", "validator"}
 OLDEST = {"PATH": environment(OLD_VENV)["PATH"]}
 
@@ -42,11 +48,17 @@ def prepare(hosts: Hosts) -> None:
 class Walk:
     def __init__(self, hosts: Hosts) -> None:
         self.hosts, self.lab = hosts, hosts.lab
+        # Of the host that has its own driver.
+        self.own: Data = {}
 
     def site(
         self, version: str = OLD, book: str = "site", env: t.Mapping[str, str] | None = None, **more: t.Any
     ) -> Run:
         """A playbook with every component that fits beside the others; the driver in containers of this version."""
+        return play(book, self.where(version, **more), env=env)
+
+    def where(self, version: str, **more: t.Any) -> Path:
+        """The inventory of such a run."""
         enabled = {"enabled": True, "image": {"tag": TAG}}
         inputs: Data = {
             "rbln_operands_driver": {
@@ -64,7 +76,7 @@ class Walk:
         }
         for host in HOSTS:
             self.hosts.state[host] = "dirty"
-        return play(book, self.hosts.inventory(host_vars={BARE: IN_CONTAINERS}, **inputs), env=env)
+        return self.hosts.inventory(host_vars={BARE: IN_CONTAINERS, OWN: self.own}, **inputs)
 
     def pods(self, node: str) -> dict[str, Data]:
         """{component: its pod on the node}, but for pods that are about to go."""
@@ -205,28 +217,27 @@ def slices_of(walk: Walk) -> list[Data]:
     return [one for one in listed if one["spec"]["driver"] == DRA]
 
 
+def claim_template(name: str) -> Data:
+    request = {"name": "npu", "exactly": {"deviceClassName": DRA}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
 def claims(part: Part, walk: Walk) -> None:
     """The DRA driver in the place of the device plugin: a host's own specification fits it without another input."""
-    more: Data = {
-        "rbln_operands_device_plugin": {"enabled": False},
-        "rbln_operands_dra_driver": {"enabled": True, "image": {"tag": TAG}},
-    }
     fresh = not walk.loaded(BARE)
     with part.case("the devices of each node are in its ResourceSlices"):
-        walk.site(NEW, **more).good([OWN, BARE])
+        walk.site(NEW, **BY_DRA).good([OWN, BARE])
         for node in HOSTS:
             assert "dra-driver" in walk.ready(node) and "device-plugin" not in walk.pods(node), walk.ready(node)
         count = {one["spec"]["nodeName"]: len(one["spec"]["devices"]) for one in slices_of(walk)}
         assert count == {OWN: 2, BARE: 2}, count
     with part.case("a pod gets the device that its claim was allocated"):
-        request = {"name": "npu", "exactly": {"deviceClassName": DRA}}
-        claim = {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": "walk"},
-            "spec": {"spec": {"devices": {"requests": [request]}}},
-        }
-        walk.lab.kubectl("create", "-f", "-", stdin=json.dumps(claim))
+        walk.lab.kubectl("create", "-f", "-", stdin=json.dumps(claim_template("walk")))
         try:
             for node, version in ((OWN, OLD), (BARE, NEW)):
                 spec: Data = {
@@ -245,8 +256,8 @@ def claims(part: Part, walk: Walk) -> None:
     with part.case("the next run changes nothing"):
         if fresh:
             # It labels the node with the version that the driver's pod has brought.
-            walk.site(NEW, **more).good([OWN, BARE])
-        walk.site(NEW, **more).unchanged([OWN, BARE])
+            walk.site(NEW, **BY_DRA).good([OWN, BARE])
+        walk.site(NEW, **BY_DRA).unchanged([OWN, BARE])
 
 
 def nothing_left(part: Part, walk: Walk) -> None:

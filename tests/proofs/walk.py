@@ -20,6 +20,7 @@ from tests.integration._play import FOLDER, STAGED
 from tests.lab import Lab
 from tests.proofs._proof import SAMPLE, Proof, named
 from tests.proofs._walk import HOSTS, Walk, claims, containers, machines, nothing_left, prepare, versions
+from tests.proofs._walk_claims import rollout
 from tests.proofs._walk_nfd import discovery
 from tests.proofs._walk_pull import pull
 from tests.tools.stage import stage
@@ -32,8 +33,8 @@ def main() -> int:
     proof = Proof("walk")
     FOLDER.mkdir(parents=True, exist_ok=True)
     stage(target=STAGED)
-    parts = {"containers": containers, "versions": versions, "claims": claims, "nothing left": nothing_left}
-    parts.update({"discovery": discovery, "machines": machines, "pull": pull})
+    parts = {"containers": containers, "versions": versions, "claims": claims, "rollout": rollout}
+    parts.update({"nothing left": nothing_left, "discovery": discovery, "machines": machines, "pull": pull})
     chosen = named(parts, sys.argv[1:]) or (["containers", "nothing left"] if SAMPLE else list(parts))
     hosts = Hosts(Lab(), HOSTS, kube=True)
     try:
