@@ -46,6 +46,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     told_pods,
     whole,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import KEEP, REFUSE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
@@ -184,7 +185,10 @@ class ActionModule(Places, Answering):
         mine, place = self._mine(task_vars), self._place(task_vars)
         if self._dry_run:
             goes, would = not mine["left"], "left as it is" if mine["left"] else "taken out of service"
-            return {"changed": goes, "goes": goes, "msg": "%s would be %s." % (mine["node"], would)}
+            policy = policy_of(place.given, place.operands, mine["keeps_pods"])
+            drains = goes and bool(place.login[0]) and policy.pods not in (KEEP, REFUSE)
+            told = "%s would be %s." % (mine["node"], would)
+            return {"changed": goes, "goes": goes, "drains": drains, "msg": told}
         turn = self._turn(mine, place, task_vars)
         settings = of_rollout.settings_of(place.given, [mine["pool"]])
         outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))

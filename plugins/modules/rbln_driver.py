@@ -133,6 +133,11 @@ options:
     description: With O(in_use=wait), seconds to wait for them.
     type: float
     default: 600
+  drained:
+    description: In check mode, whether the change comes after the node of the host is drained. Pods that use the NPUs
+      now do not refuse it then.
+    type: bool
+    default: false
   services:
     description: Services that use the NPUs. They are stopped in this order and started in reverse order.
     type: list

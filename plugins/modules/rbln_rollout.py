@@ -113,6 +113,10 @@ goes:
   description: Whether the host is to be changed now. False where its node is left as it is.
   type: bool
   returned: with O(act=leave)
+drains:
+  description: Whether pods that hold NPUs would leave the node before the host is changed.
+  type: bool
+  returned: with O(act=leave) in check mode
 begun:
   description: Whether an earlier run may have changed the host.
   type: bool

@@ -21,7 +21,7 @@ from tests.lab._base import until
 from tests.proofs._proof import Part
 from tests.proofs._rollout_lab import CORDON, DONE, FAILED, HOST, PODS, RESTART, STATE, TAINT, Row, Watch
 from tests.proofs._vm_node import LABEL, NAMESPACE, inputs
-from tests.vm._server import Server
+from tests.vm._server import PLAY_SECONDS, Server
 
 OURS = "rebellions.ai/npu-rollout."
 WAY, WAY_BACK = [CORDON, PODS, HOST, RESTART, DONE], [CORDON, PODS, HOST, FAILED]
@@ -122,7 +122,7 @@ def rollout(part: Part, server: Server) -> None:
         with part.case("cordoned, pod evicted, module reloaded, rebooted, proven, uncordoned"):
             boot = server.vm.boot_id()
             with watched(name) as (nodes, its_pods), futures.ThreadPoolExecutor(1) as pool:
-                loaded = pool.submit(server.sh, FIRST_SEEN % (OVER, NEW), 900)
+                loaded = pool.submit(server.sh, FIRST_SEEN % (OVER, NEW), PLAY_SECONDS)
                 try:
                     run = server.play("upgrade", wanted)
                 finally:

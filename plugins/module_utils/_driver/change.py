@@ -32,7 +32,7 @@ from .holds import Holds
 from .journal import FORWARD, Journal, utc
 from .kept import prune
 from .material import Material, require_room_to_write
-from .request import RUNFILE, STOP, WAIT, DriverValidation, Request, Unfit
+from .request import RUNFILE, STOP, DriverValidation, Request, Unfit
 from .result import FIRMWARE_FAILED, INSTALLED, LEFT_STOPPED, PREPARED, REBOOT, UPGRADED, ChangeResult, Ending
 from .sources import Parts, vendor_packages
 from .units import InUse, Units
@@ -99,7 +99,7 @@ class DriverChange:
         if self.disturbs:
             self.units.require_answers()
             try:
-                self.result.in_use = self.units.holders() if request.in_use == WAIT else self.units.refuse_or_wait()
+                self.result.in_use = self.units.foresee()
             except InUse as exc:
                 self.result.in_use = exc.users
                 raise

@@ -186,13 +186,28 @@ class Units:
             return list(found)
         return [holder for holder in found if holder.kind not in WITHOUT_PROCESS]
 
+    def foresee(self) -> list[Record]:
+        """The users now. InUse, by policy, when one of them would refuse the change; stops nothing and waits for none.
+
+        Pods do not refuse it on a node that is drained before.
+        """
+        if self.request.in_use == WAIT:
+            return self.holders()
+        everyone = self._find()
+        stay = [holder for holder in everyone if not (self.request.drained and self._in_pod(holder))]
+        self._refuse_or_wait(stay, lambda text: None)
+        return [asdict(holder) for holder in everyone]
+
     def refuse_or_wait(self, tell: t.Callable[[str], None] = lambda text: None) -> list[Record]:
         """InUse at once, or after the time limit, by policy. Stops nothing. Returns the users found at first.
 
         `tell` gets what is waited for at each look.
         """
         everyone = self._find()
-        first = [asdict(holder) for holder in everyone]
+        self._refuse_or_wait(everyone, tell)
+        return [asdict(holder) for holder in everyone]
+
+    def _refuse_or_wait(self, everyone: t.Sequence[Holder], tell: t.Callable[[str], None]) -> None:
         found = self._in_the_way(everyone)
         if self.request.in_use == STOP:
             self._refuse_pods(found)
@@ -210,7 +225,6 @@ class Units:
                 _what_to_do(found),
                 found,
             )
-        return first
 
     def _refuse_pods(self, found: t.Sequence[Holder]) -> None:
         pods = [holder for holder in found if self._in_pod(holder)]

@@ -387,6 +387,25 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
     assert node.acts == []
 
 
+@pytest.mark.parametrize("policy", ["refuse", "wait", "stop"])
+@pytest.mark.parametrize(("cgroup", "in_pod"), [("/kubepods.slice/kubepods-pod1.slice/x.scope", True), ("/a", False)])
+def test_check_mode_looks_past_the_pods_of_a_node_that_is_drained_before(
+    tmp_path: Path, policy: str, cgroup: str, in_pod: bool
+) -> None:
+    for drained in (True, False):
+        node = Node(tmp_path / str(drained), in_use=policy, drained=drained).loaded().process(cgroup="0::%s\n" % cgroup)
+        if policy == "wait" or (in_pod and drained) or (policy == "stop" and not in_pod):
+            assert [row["pid"] for row in node.work.foresee()] == [PID]
+        else:
+            with pytest.raises(driver_units.InUse, match="pid 4200"):
+                node.work.foresee()
+        # The change itself knows of no drain.
+        if policy == "refuse":
+            with pytest.raises(driver_units.InUse):
+                node.work.refuse_or_wait()
+        assert (node.acts, node.sleeps) == ([], [])
+
+
 def by_looks(monkeypatch: pytest.MonkeyPatch, node: Node) -> None:
     """A clock that only waiting moves, and a grace of three looks."""
     monkeypatch.setattr(driver_units, "time", SimpleNamespace(monotonic=lambda: 0.2 * len(node.sleeps)))
