@@ -18,7 +18,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import wants_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
     PREFLIGHT,
@@ -46,7 +45,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     told_pods,
     whole,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import KEEP, REFUSE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
@@ -185,10 +183,8 @@ class ActionModule(Places, Answering):
         mine, place = self._mine(task_vars), self._place(task_vars)
         if self._dry_run:
             goes, would = not mine["left"], "left as it is" if mine["left"] else "taken out of service"
-            policy = policy_of(place.given, place.operands, mine["keeps_pods"])
-            drains = goes and bool(place.login[0]) and policy.pods not in (KEEP, REFUSE)
-            told = "%s would be %s." % (mine["node"], would)
-            return {"changed": goes, "goes": goes, "drains": drains, "msg": told}
+            drains = goes and bool(place.login[0]) and policy_of(place.given, place.operands, mine["keeps_pods"]).evicts
+            return {"changed": goes, "goes": goes, "drains": drains, "msg": "%s would be %s." % (mine["node"], would)}
         turn = self._turn(mine, place, task_vars)
         settings = of_rollout.settings_of(place.given, [mine["pool"]])
         outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
@@ -222,7 +218,7 @@ class ActionModule(Places, Answering):
             return {"changed": bool(said), "reason": reason, "msg": said}
         if args["reboot_required"]:
             return {"changed": True, "msg": turn.waits_for_reboot("A reboot is due. Next: Reboot it, and run again.")}
-        smoke = args["smoke"] and place.given["smoke"] and bool(place.login[0]) and wants_smoke(place.operands)
+        smoke = args["smoke"] and place.given["smoke"] and place.login[0] and of_cluster.wants_smoke(place.operands)
         changed = turn.come_back(self._back(mine, place, task_vars) if place.login[0] else None, not smoke)
         if smoke and changed:
             tolerations = [*place.operands["tolerations"], {"key": UNSCHEDULABLE, "operator": "Exists"}]

@@ -134,8 +134,7 @@ options:
     type: float
     default: 600
   drained:
-    description: In check mode, whether the change comes after the node of the host is drained. Pods that use the NPUs
-      now do not refuse it then.
+    description: In check mode, whether pods that use the NPUs do not refuse the change, as a drain comes before it.
     type: bool
     default: false
   services:
@@ -180,8 +179,7 @@ options:
     type: bool
     default: false
   notes_only:
-    description: With O(state=absent), keep the driver, which this collection did not install, and remove only the notes
-      about it and the holds for it. An interrupted change is undone first.
+    description: With O(state=absent), remove notes and holds, not the driver. An interrupted change is undone first.
     type: bool
     default: false
   plan:
@@ -203,16 +201,13 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details:
-      - Simulates O(names), verifies O(bundle), lists who uses the NPUs, and refuses what the change would refuse.
+    details: Simulates O(names), verifies O(bundle), lists who uses the NPUs, and refuses what the change would refuse.
   diff_mode:
     support: full
-    details:
-      - Shows the packages before and after.
+    details: Shows the packages before and after.
   idempotent:
     support: none
-    details:
-      - A second call installs again. With O(state=absent) a second call changes nothing.
+    details: A second call installs again. With O(state=absent) a second call changes nothing.
   action:
     description: Has a corresponding action plugin, which reads O(plan) and runs the change independently of the
       connection.

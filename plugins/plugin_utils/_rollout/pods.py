@@ -61,6 +61,11 @@ class Policy:
     components: tuple[str, ...] = ()
     dra_driver: str = "npu." + PROFILE.label_prefix
 
+    @property
+    def evicts(self) -> bool:
+        """Whether pods that hold NPUs are evicted."""
+        return self.pods not in (KEEP, REFUSE)
+
 
 class Told(t.NamedTuple):
     """A pod and why it stays, is waited for, or stops the node; the step is for people."""
