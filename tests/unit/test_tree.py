@@ -32,7 +32,7 @@ ROOMS = {
     ],
     "plugin_utils": [
         "_answers", "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
-        "_rollout", "_runtime_config", "_deliver_host",
+        "_rollout", "_report", "_runtime_config", "_deliver_host",
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
