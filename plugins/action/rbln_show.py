@@ -51,7 +51,11 @@ class ActionModule(Answering):
         lines = overview(states)
         self._show(lines)
         told = {
-            one.host: {"state": state_of(one), "findings": [vars(found) for found in findings(one)]} for one in states
+            one.host: {
+                "state": state_of(one),
+                "findings": [{"word": found.word, "text": found.text} for found in findings(one)],
+            }
+            for one in states
         }
         result.update(changed=False, hosts=told, lines=[text for text, _tone in lines])
         return result

@@ -20,6 +20,8 @@ from .._text.screen import BAD, GOOD, PLAIN, UNSURE, Line, some, table
 from .records import NodeState
 
 OK, FAILED, UNKNOWN, UNSEEN = "ok", "failed", "unknown", "not seen"
+# What begins the names of what is found of a node.
+CLUSTER = "cluster"
 # Rows of the table, and groups of hosts with the same findings, that are shown before the others are counted.
 ROWS, GROUPS = 40, 20
 HEAD = ("host", "NPUs", "driver", "firmware", "system", "kernel", "runtime", "node", "checks")
@@ -44,10 +46,18 @@ class HostState:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong: FAILED, unknown or a warning, with its line."""
+    """What is wrong: FAILED, unknown or a warning; `what` is scope/check, of a node cluster/NAME."""
 
     word: str
-    text: str
+    what: str
+    detail: str
+    next_step: str = ""
+
+    @property
+    def text(self) -> str:
+        # A node is one thing to a reader, whatever is wrong with it.
+        what = CLUSTER if self.what.startswith(CLUSTER + "/") else self.what
+        return "%s: %s%s" % (what, self.detail, " Next: " + self.next_step if self.next_step else "")
 
     @property
     def tone(self) -> str:
@@ -65,7 +75,7 @@ def state_of(one: HostState) -> str:
 def findings(one: HostState) -> list[Finding]:
     """What is wrong or not known on a host, the worst first; info is not among it."""
     if one.error:
-        return [Finding("FAILED", "not seen: %s" % line(one.error, DETAIL))]
+        return [Finding("FAILED", UNSEEN, line(one.error, DETAIL))]
     found = [made for check in one.record.get("checks") or () for made in _of_check(check)]
     found += _of_node(one.node) if one.node else []
     order = ("FAILED", "unknown", "warning")
@@ -77,27 +87,34 @@ def _of_check(check: Data) -> list[Finding]:
         return []
     # What does not stand in the way when it is false does not either when it is not known.
     word = "warning" if check["severity"] != "error" else "unknown" if check["ok"] is None else "FAILED"
-    text = "%s/%s: %s" % (check["scope"], check["name"], line(check["detail"], DETAIL).rstrip("."))
-    step = line(check["next_step"] or "", STEP)
-    return [Finding(word, "%s.%s" % (text, " Next: " + step if step else ""))]
+    return [Finding(word, *told(check))]
+
+
+def told(check: Data) -> tuple[str, str, str]:
+    """(scope/name, what it has seen, what to do) of a check, for people."""
+    what, detail = "%s/%s" % (check["scope"], check["name"]), line(check["detail"], DETAIL).rstrip(".")
+    return what, detail + ".", line(check["next_step"] or "", STEP)
 
 
 def _of_node(node: NodeState) -> list[Finding]:
     if node["error"]:
-        return [Finding("unknown", "cluster: %s" % line(node["error"], DETAIL + STEP))]
+        what, _next, step = line(node["error"], DETAIL + STEP).partition(" Next: ")
+        return [Finding("unknown", CLUSTER + "/node", what, step)]
     name, found = node["node"], []
     if not node["ready"]:
-        found.append(Finding("FAILED", "cluster: node %s is not Ready. Next: Look at the kubelet of the node." % name))
+        text = "node %s is not Ready." % name
+        found.append(Finding("FAILED", CLUSTER + "/node_ready", text, "Look at the kubelet of the node."))
     if node["cordoned"]:
-        text = "cluster: node %s is cordoned%s. Next: Run `kubectl uncordon %s` when it may work again."
-        found.append(Finding("warning", text % (name, " and drained" if node["drained"] else "", name)))
+        text = "node %s is cordoned%s." % (name, " and drained" if node["drained"] else "")
+        step = "Run `kubectl uncordon %s` when it may work again." % name
+        found.append(Finding("warning", CLUSTER + "/node_in_service", text, step))
     for taint in node["taints"]:
-        text = "cluster: node %s has the taint %s, which keeps our pods off. Next: Remove it when its cause is gone."
-        found.append(Finding("warning", text % (name, taint)))
+        text = "node %s has the taint %s, which keeps our pods off." % (name, taint)
+        found.append(Finding("warning", CLUSTER + "/node_untainted", text, "Remove it when its cause is gone."))
     if node["expected"] is not None and node["allocatable"] != node["expected"]:
+        text = "node %s offers %d of %d NPUs." % (name, node["allocatable"], node["expected"])
         step = "Run `ansible-playbook rebellions.npu.site --tags operands`."
-        text = "cluster: node %s offers %d of %d NPUs. Next: " + step
-        found.append(Finding("warning", text % (name, node["allocatable"], node["expected"])))
+        found.append(Finding("warning", CLUSTER + "/node_allocatable", text, step))
     return found
 
 
@@ -105,19 +122,29 @@ def _row(one: HostState) -> tuple[str, ...]:
     """The cells of a host, without its name."""
     if one.error:
         return ("", "", "", "", "", "", "", UNSEEN)
-    facts = one.facts
-    system, count = facts.get("os") or {}, (facts.get("counts") or {}).get("devices")
-    firmware = sorted({str(npu.get("firmware")) for npu in facts.get("npus") or () if npu.get("firmware")})
+    count = (one.facts.get("counts") or {}).get("devices")
+    seen = versions(one)
     return (
         NOT_KNOWN if count is None else str(count),
-        _driver(facts.get("driver") or {}),
-        ", ".join(firmware) or "-",
-        " ".join(str(part) for part in (system.get("id"), system.get("version_id")) if part) or NOT_KNOWN,
-        str((facts.get("kernel") or {}).get("running") or NOT_KNOWN),
-        _runtime(one.runtimes),
-        _node(one.node),
+        *(seen[what] for what in ("driver", "firmware", "os", "kernel", "runtime")),
+        node_words(one.node),
         _counts(one),
     )
+
+
+def versions(one: HostState) -> dict[str, str]:
+    """What a host that was seen runs, in words."""
+    facts = one.facts
+    system = facts.get("os") or {}
+    firmware = sorted({str(npu.get("firmware")) for npu in facts.get("npus") or () if npu.get("firmware")})
+    return {
+        "os": " ".join(str(part) for part in (system.get("id"), system.get("version_id")) if part) or NOT_KNOWN,
+        "kernel": str((facts.get("kernel") or {}).get("running") or NOT_KNOWN),
+        "architecture": str(system.get("arch") or NOT_KNOWN),
+        "driver": _driver(facts.get("driver") or {}),
+        "firmware": ", ".join(firmware) or "-",
+        "runtime": _runtime(one.runtimes),
+    }
 
 
 def _driver(driver: Data) -> str:
@@ -141,7 +168,7 @@ def _runtime(runtimes: Data) -> str:
     return ", ".join(told) or (NOT_KNOWN if unclear else NONE)
 
 
-def _node(node: NodeState | None) -> str:
+def node_words(node: NodeState | None) -> str:
     if node is None:
         return "-"
     if node["error"]:

@@ -46,7 +46,7 @@ def count(number: int, noun: str) -> str:
 def hosts(names: t.Iterable[str], most: int = MOST) -> str:
     """Names of hosts in short: three or more that count up are `npu01 to npu64`."""
     runs: list[tuple[list[str], int, tuple[str, ...]]] = []
-    for name in sorted(set(names), key=_natural):
+    for name in sorted(set(names), key=natural):
         # The last number of the first label counts; of an address the last one.
         head, dot, domain = name.partition(".")
         head, rest = (name, "") if head.isdecimal() else (head, dot + domain)
@@ -68,7 +68,8 @@ def _fits(first: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return first[:2] == other[:2] and (first == other or not other[-1])
 
 
-def _natural(name: str) -> list[tuple[bool, int, str]]:
+def natural(name: str) -> list[tuple[bool, int, str]]:
+    """A key to sort names by, with numbers in them by their value."""
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split("([0-9]+)", name)]
 
 

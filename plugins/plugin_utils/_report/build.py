@@ -1,0 +1,287 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The document of a run. Pure."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
+
+from .._nodes.overview import HostState, node_words
+from .._plan.words import change, natural
+from .._rollout.states import stamp
+from .._text.line import line
+from . import document as doc
+from .document import ClusterPart, Document, Failure, Host, Made, Planned, Turn, judged
+from .look import results
+from .run import HostLog, Run
+from .totals import pools, summary
+
+# Characters of a text, and errors of a cluster that are told.
+LONGEST, ERRORS = 600, 20
+WAITS = "A reboot is due. Next: Reboot it, and run again."
+NEVER = "The run ended before its turn. Next: Run again."
+
+
+@dataclass(frozen=True)
+class Stats:
+    """How Ansible counts the hosts at the end; none where it was aborted."""
+
+    failed: t.Collection[str] = ()
+    unreachable: t.Collection[str] = ()
+
+
+@dataclass
+class About:
+    """What of a run is no event."""
+
+    by: str = ""
+    job: str = ""
+    playbook: str = ""
+    limit: str = ""
+    tags: t.Sequence[str] = ()
+    skip_tags: t.Sequence[str] = ()
+    version: str = ""
+    core: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def when(seconds: float | None) -> str:
+    """A stamp of seconds since the epoch; empty for none."""
+    return "" if seconds is None else stamp(datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc))
+
+
+def document(run: Run, about: About, stats: Stats | None, now: float) -> Document:
+    """The report of a run; without `stats` it was aborted."""
+    hosts = [_host(name, run, stats) for name in sorted(run.hosts, key=natural)]
+    clusters = _clusters(run)
+    made: Made = {
+        "at": when(now), "began": when(run.began), "seconds": round(max(0.0, now - run.began), 1), "run": run.id,
+        "by": about.by, "job": about.job, "playbook": about.playbook, "check": run.check, "limit": about.limit,
+        "tags": list(about.tags), "skip_tags": list(about.skip_tags),
+        "ended": doc.ABORTED if stats is None else doc.WHOLE, "source": doc.OF_RUN, "version": about.version,
+        "core": about.core,
+    }  # fmt: skip
+    return whole(made, hosts, clusters, _waves(run, hosts), run.clock.timings(now), about.notes)
+
+
+def whole(
+    made: Made,
+    hosts: list[Host],
+    clusters: list[ClusterPart],
+    waves: list[Turn],
+    timings: doc.Timings,
+    notes: t.Sequence[str],
+) -> Document:
+    """The parts as a document, counted, its texts clean; not yet compared."""
+    made = {**made, "limit": line(masked(made["limit"]), LONGEST)}
+    return judged(
+        {
+            "schema": doc.SCHEMA,
+            "made": made,
+            "summary": summary(hosts, clusters, None),
+            "pools": pools(hosts),
+            "hosts": hosts,
+            "waves": waves,
+            "clusters": clusters,
+            "timings": timings,
+            "compared": None,
+            "notes": [text(note) for note in notes],
+        }
+    )
+
+
+def text(told: t.Any) -> str:
+    """A text of somebody else for the report: one line, without secrets."""
+    return line(masked(str(told)), LONGEST)
+
+
+def parted(told: str) -> tuple[str, str]:
+    """(what is wrong, what to do) of a message of ours."""
+    what, _next, step = text(told).partition(" Next: ")
+    return what, step
+
+
+def host_entry(name: str, one: HostLog) -> Host:
+    """A host as it was seen, and what a run would do to it; its state is still to be judged."""
+    look, node = one.look, one.node
+    others = list(look.checks)
+    if node:
+        others += results(HostState(name, node=t.cast("t.Any", node)))
+    return {
+        "name": line(name, 255),
+        "state": doc.OK,
+        "reason": "",
+        "pool": look.pool,
+        "node": _node(one),
+        "node_state": _node_state(one),
+        "seen": when(one.seen),
+        "npus": look.npus,
+        "products": dict(sorted(look.products.items())),
+        "versions": {what: line(look.versions[what], LONGEST) for what in doc.VERSIONS},
+        "wanted": {"driver": str(one.plan.get("version") or "")},
+        "checks": {
+            "passed": sorted(look.passed),
+            "others": [
+                {**check, "detail": text(check["detail"]), "next_step": text(check["next_step"])} for check in others
+            ],
+        },
+        "planned": [_step(step) for step in one.plan.get("steps") or ()],
+        "changes": [text(made) for made in one.changes],
+        "failure": None,
+        "drift": [],
+        "seconds": None,
+    }
+
+
+def _node(one: HostLog) -> str:
+    judged_node = (one.judged.get("node") or {}).get("node")
+    return line(one.node.get("node") or judged_node or "", 255)
+
+
+def _node_state(one: HostLog) -> str:
+    if one.node:
+        return node_words(t.cast("t.Any", one.node))
+    offer = one.judged.get("allocatable") or {}
+    return f"{offer['allocatable']} of {offer['expected']} allocatable" if offer.get("expected") is not None else ""
+
+
+def _step(step: t.Mapping[str, t.Any]) -> Planned:
+    return {"text": text(f"{step['component']}: {change(step)}"), "disruption": step["disruption"]}
+
+
+def _host(name: str, run: Run, stats: Stats | None) -> Host:
+    one = run.hosts[name]
+    found = host_entry(name, one)
+    found["seconds"] = round(run.clock.busy.get(name, 0.0), 1)
+    found["failure"] = _failure(name, one, stats)
+    found["state"], found["reason"] = _state(one, found, run, stats)
+    return found
+
+
+def _failure(name: str, one: HostLog, stats: Stats | None) -> Failure | None:
+    if stats is not None and name not in stats.failed and name not in stats.unreachable and not one.kept:
+        return None
+    task, told = one.kept or one.failed or ("", "")
+    stops = [] if one.kept else one.plan.get("stops") or []
+    if stops:
+        more = f" (and {len(stops) - 1} more)" if len(stops) > 1 else ""
+        return {"task": "Plan", "cause": text(stops[0]["detail"]) + more, "next_step": text(stops[0]["next_step"])}
+    if not told:
+        # Aborted before anything has failed, or Ansible has counted what no task told.
+        return None if stats is None else {"task": task, "cause": "It failed without a message.", "next_step": ""}
+    cause, step = parted(told)
+    return {"task": line(task, 200), "cause": cause, "next_step": step}
+
+
+def _state(one: HostLog, found: Host, run: Run, stats: Stats | None) -> tuple[str, str]:
+    """(state, why) of a host, the worst first."""
+    failure = found["failure"]
+    if failure is not None:
+        state = doc.UNREACHABLE if one.unreachable and not one.begun else doc.FAILED
+        return state, f"{failure['task']}: {failure['cause']}" if failure["task"] else failure["cause"]
+    if not one.results:
+        return doc.NOT_REACHED, "The run ended before it." if stats is None else "No task has run on it."
+    if one.left and not one.left.get("goes") and not run.check:
+        return doc.NOT_REACHED, parted(str(one.left.get("msg") or NEVER))[0]
+    if stats is None and found["planned"] and not run.check and not one.proven:
+        if one.begun:
+            return doc.UNKNOWN, "The run was aborted while it changed this host."
+        return doc.NOT_REACHED, "The run was aborted before it changed this host."
+    if one.wrong and not one.look.seen:
+        return doc.UNKNOWN, text(one.wrong)
+    if one.changed is not None and one.changed > (one.seen or 0):
+        # Its checks are older than the change.
+        return doc.CHANGED, "A reboot is due." if one.reboot else ""
+    return judge(found, doc.CHANGED if one.changes else doc.OK)
+
+
+def judge(found: Host, good: str) -> tuple[str, str]:
+    """(state, why) by the checks of a host that nothing else speaks against."""
+    for result, state in ((doc.FAILED, doc.FAILED), (doc.UNKNOWN, doc.UNKNOWN)):
+        ids = [check["id"] for check in found["checks"]["others"] if check["result"] == result]
+        if ids:
+            more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+            return state, f"{', '.join(ids[:3])}{more}: {'failed' if state == doc.FAILED else 'not known'}."
+    return good, ""
+
+
+def _clusters(run: Run) -> list[ClusterPart]:
+    """The clusters that hosts are of, with what the work on each has done, or would do."""
+    members: dict[str, list[str]] = {}
+    for name, one in run.hosts.items():
+        if one.cluster:
+            members.setdefault(one.cluster, []).append(name)
+    return [_cluster(cluster, members[cluster], run) for cluster in sorted(members)]
+
+
+def _cluster(cluster: str, members: t.Sequence[str], run: Run) -> ClusterPart:
+    objects: dict[str, str] = {}
+    for name in members:
+        objects.update((run.works.get(name) or {}).get("objects") or {})
+    errors = dict.fromkeys(text(run.hosts[name].judged.get("error") or "") for name in members)
+    told: list[doc.Object] = [
+        {"object": line(label, LONGEST), "action": action}
+        for label, action in sorted(objects.items())
+        if action != "unchanged"
+    ]
+    return {
+        "name": line(cluster, LONGEST),
+        "hosts": len(members),
+        "objects": told,
+        "unchanged": len(objects) - len(told),
+        "errors": [error for error in errors if error][:ERRORS],
+    }
+
+
+def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
+    """The hosts of the rollout in their order."""
+    turns = (json.loads(run.cut.get("turns") or "{}")).get("hosts") or {}
+    order = [name for name in str(run.cut.get("order") or "").split(",") if name in turns] or sorted(turns, key=natural)
+    sizes = [size for size in run.cut.get("serial") or () if isinstance(size, int)]
+    waves: dict[str, int] = {}
+    for number, size in enumerate([*sizes, len(order)], 1):
+        for name in order[len(waves) : len(waves) + size]:
+            waves[name] = number
+    entries = {one["name"]: one for one in hosts}
+    return [_turn(name, waves[name], turns[name], run, entries.get(name)) for name in order]
+
+
+def _turn(name: str, wave: int, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:
+    one = run.hosts.get(name) or HostLog()
+    state, reason = _way(one, cut, run, host)
+    gone = bool(one.left.get("goes")) and not run.check
+    ended = one.back_at if gone and state != "under way" else None
+    return {
+        "cluster": line(one.cluster, LONGEST),
+        "pool": line(cut.get("pool") or "", LONGEST),
+        "wave": wave,
+        "host": line(name, 255),
+        "node": line(cut.get("node") or "", 255),
+        "state": state,
+        "began": when(one.left_at) if gone else "",
+        "ended": when(ended),
+        "seconds": round(ended - one.left_at, 1) if ended and one.left_at else None,
+        "reason": text(reason),
+    }
+
+
+def _way(one: HostLog, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> tuple[str, str]:
+    """(state, why) of a turn."""
+    if run.check:
+        return "planned", str(cut.get("left") or cut.get("refused") or "")
+    if not one.left:
+        return "left", str(cut.get("refused") or NEVER)
+    if not one.left.get("goes"):
+        told = (one.left.get("failure") or {}).get("msg") or one.left.get("msg")
+        return ("failed" if one.left.get("failure") else "left"), str(told or NEVER)
+    if host is not None and host["failure"] is not None:
+        return "failed", host["failure"]["cause"]
+    if one.back_at is None:
+        return "under way", "The run ended while it was out of service. Next: Run again."
+    return ("reboot", WAITS) if one.reboot else ("done", "")

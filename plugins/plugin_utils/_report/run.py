@@ -1,0 +1,178 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A run as a callback is told of it, event by event. It keeps little of each result, and knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass, field
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+
+from .._answers.answer import FACTS, PREFIX, checked_facts
+from .look import Look, look
+from .made import changes_of
+from .timing import Clock
+
+COLLECTION = "rebellions.npu."
+# How a task ended on a host.
+OK, FAILED, UNREACHABLE, SKIPPED, IGNORED = "ok", "failed", "unreachable", "skipped", "ignored"
+SET_FACT = ("set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact")
+# Roles whose tasks change a host, and the variables that tell of its end.
+CHANGING = tuple(f"{PREFIX}_{name}" for name in ("driver", "container_toolkit", "validator", "rollout"))
+FAILURE, REBOOT = f"{PREFIX}_failure", f"{PREFIX}_driver_reboot_required"
+
+Data = t.Mapping[str, t.Any]
+
+
+@dataclass(frozen=True)
+class TaskOf:
+    """What of a task an event names. `act` is the argument of that name."""
+
+    uuid: str
+    name: str
+    role: str = ""
+    action: str = ""
+    act: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name of a module of ours; empty for others."""
+        return self.action[len(COLLECTION) :] if self.action.startswith(COLLECTION) else ""
+
+
+@dataclass
+class HostLog:
+    """What is known of a host so far."""
+
+    look: Look = field(default_factory=Look)
+    seen: float | None = None
+    proven: float | None = None
+    plan: Data = field(default_factory=dict)
+    node: Data = field(default_factory=dict)
+    judged: Data = field(default_factory=dict)
+    cluster: str = ""
+    changes: list[str] = field(default_factory=list)
+    changed: float | None = None
+    # (task, message) of what has failed, and of what a play has kept as the failure of the host.
+    failed: tuple[str, str] | None = None
+    kept: tuple[str, str] | None = None
+    unreachable: bool = False
+    results: int = 0
+    # Whether a task of a role that changes hosts has run.
+    begun: bool = False
+    reboot: bool = False
+    left: Data = field(default_factory=dict)
+    left_at: float | None = None
+    back: Data = field(default_factory=dict)
+    back_at: float | None = None
+    wrong: str = ""
+
+
+@dataclass
+class Run:
+    """The run so far; times are seconds since the epoch."""
+
+    began: float
+    check: bool = False
+    id: str = ""
+    ours: bool = False
+    hosts: dict[str, HostLog] = field(default_factory=dict)
+    works: dict[str, Data] = field(default_factory=dict)
+    cut: Data = field(default_factory=dict)
+    clock: Clock = field(default_factory=Clock)
+
+    def play(self, name: str, hosts: t.Iterable[str], now: float) -> None:
+        self.clock.play(name, now)
+        for host in hosts:
+            self.hosts.setdefault(host, HostLog())
+
+    def start(self, host: str, task: TaskOf, now: float) -> None:
+        self.clock.start(host, task.uuid, task.role, task.name, now)
+
+    def result(self, host: str, task: TaskOf, how: str, changed: bool, data: t.Callable[[], Data], now: float) -> None:
+        """A task has ended on a host; `data` is asked only for what a report needs."""
+        self.clock.end(host, task.uuid, task.role, task.name, now)
+        one = self.hosts.setdefault(host, HostLog())
+        one.results += 1
+        if how == SKIPPED:
+            return
+        if task.module:
+            self.ours = True
+        if how in (OK, FAILED) and task.role.rpartition(".")[2] in CHANGING:
+            one.begun = True
+        if how in (FAILED, UNREACHABLE):
+            one.failed, one.unreachable = (task.name, str(data().get("msg") or "")), how == UNREACHABLE
+        if task.module:
+            self._take(host, one, task, data(), now)
+        elif task.action in SET_FACT:
+            self._noted(one, data().get(FACTS) or {})
+        if changed and how != FAILED and not self.check:
+            made = changes_of(task.module or task.action, task.name, data())
+            one.changes += [text for text in made if text not in one.changes]
+            one.changed = now if made else one.changed
+
+    def _take(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        take = TAKES.get(task.module[len(PREFIX) + 1 :])
+        if data.get("failure"):
+            # The play keeps it, and fails the host at its end.
+            one.kept = one.kept or (str(data["failure"].get("task")), str(data["failure"].get("msg")))
+        self._facts(host, one, data, now)
+        if take is not None:
+            take(self, host, one, task, data, now)
+
+    def _noted(self, one: HostLog, facts: Data) -> None:
+        told = facts.get(FAILURE)
+        if isinstance(told, t.Mapping):
+            one.kept = (str(told.get("task")), str(told.get("msg")))
+        one.reboot = one.reboot or bool(facts.get(REBOOT))
+
+    def _facts(self, host: str, one: HostLog, data: Data, now: float) -> None:
+        given = data.get(FACTS)
+        if not isinstance(given, t.Mapping) or PREFIX not in given:
+            return
+        try:
+            facts = checked_facts(host, given)
+            one.look, one.seen = look(facts), now
+        except (NpuError, AttributeError, KeyError, TypeError) as exc:
+            one.wrong = str(exc)
+        else:
+            one.proven = now if f"{PREFIX}_proof" in facts else one.proven
+
+    def _planned(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        if "steps" in data:
+            wanted = data.get("wanted") or {}
+            one.plan = {
+                "steps": data["steps"] or one.plan.get("steps") or (),
+                "stops": data.get("stops") or (),
+                "version": str(wanted.get(f"{PREFIX}_driver_version") or ""),
+                "reboot": str(wanted.get(f"{PREFIX}_driver_reboot") or "never"),
+            }
+
+    def _rolled(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        if task.act == "plan" and data.get("hosts"):
+            self.cut = {key: data.get(key) for key in ("turns", "order", "serial")}
+        elif task.act == "leave":
+            one.left, one.left_at = {key: data.get(key) for key in ("goes", "msg", "failure", "refused")}, now
+        elif task.act == "return":
+            one.back, one.back_at = {key: data.get(key) for key in ("reason", "msg", "failure", "smoke")}, now
+
+    def _worked(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        if isinstance(data.get("member"), t.Mapping):
+            one.cluster = str(data["member"].get("cluster") or "")
+        if data.get("objects"):
+            self.works[host] = {"objects": data["objects"]}
+        if isinstance(data.get("result"), t.Mapping):
+            kept = {key: data["result"].get(key) for key in ("node", "allocatable")}
+            bad = data.get("ok") is False or bool(data.get("failed"))
+            one.judged = {**kept, "error": str(data.get("msg") or "") if bad else ""}
+        for name, state in (data.get("states") or {}).items():
+            self.hosts.setdefault(name, HostLog()).node = state
+
+
+TAKES: dict[str, t.Callable[[Run, str, HostLog, TaskOf, Data, float], None]] = {
+    "plan": Run._planned,
+    "rollout": Run._rolled,
+    "operands": Run._worked,
+}
