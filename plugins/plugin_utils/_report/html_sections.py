@@ -1,0 +1,458 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of a page but the matrix and the hosts, each as one section, or nothing where a report has none of it."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+
+from . import document as doc
+from . import svg
+from .html_hosts import DISRUPTS, WORST, states
+from .html_parts import (
+    STATES,
+    badge,
+    clock,
+    count,
+    duration,
+    link,
+    many,
+    moment,
+    names,
+    next_step,
+    own,
+    seconds_between,
+    section,
+    sign,
+    table,
+    text,
+)
+
+Ids = t.Mapping[str, str]
+# Stands for the name of each host, so that hosts with one cause meet.
+HOST = "HOST"
+# Bars of one table.
+BARS = 12
+# Hosts among the slowest.
+HOSTS = 6
+# More nodes of a rollout are shown by wave alone.
+NODES = 100
+# The words of a turn, and the look of a host whose state says the same.
+TURNS = {
+    "planned": "n",
+    "done": "k",
+    "failed": "f",
+    "left": "n",
+    "reboot": "w",
+    "under way": "c",
+}
+ACTIONS = {"created": "k", "changed": "c", "deleted": "w", "failed": "f", "not tried": "n"}
+
+
+def glance(document: doc.Document, notes: t.Sequence[str]) -> str:
+    """The first thing that a reader sees: the sentence, who and when, the counts, the notes of the report and ours."""
+    told = document["summary"]
+    tiles = "".join(
+        '<li><a class="tile %s%s" href="#hosts" data-state="%s"><strong>%s</strong><span>%s%s</span></a></li>'
+        % (look.letter, "" if number else " zero", look.letter, count(number), sign(look), look.word)
+        for state, look in STATES.items()
+        for number in (told["states"].get(state, 0),)
+    )
+    bar = svg.shares((STATES[state].letter, told["states"].get(state, 0)) for state in reversed(doc.STATES))
+    return '<h1>%s</h1>%s<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>%s%s' % (
+        _sentence(document),
+        _who(document["made"]),
+        bar,
+        tiles,
+        _numbers(document),
+        "".join('<p class="note">%s</p>' % text(note) for note in (*document["notes"], *notes)),
+    )
+
+
+def _sentence(document: doc.Document) -> str:
+    told, made = document["summary"], document["made"]
+    hosts, bad = told["hosts"], sum(told["states"].get(state, 0) for state in WORST)
+    if not hosts:
+        return "The report has no host"
+    whole = many(hosts, "host")
+    if made["ended"] == doc.ABORTED:
+        return "The run was aborted: %s of %s not done" % (count(bad), whole) if bad else "The run was aborted"
+    if bad:
+        return "%s of %s %s attention" % (count(bad), whole, "needs" if bad == 1 else "need")
+    changes = told["states"].get(doc.CHANGED, 0)
+    if changes and made["check"]:
+        return "%s of %s would change" % (count(changes), whole)
+    good = "The host is" if hosts == 1 else "Both hosts are" if hosts == 2 else "All %s are" % whole
+    return "%s as wanted%s" % (good, ", %s changed" % count(changes) if changes else "")
+
+
+def _who(made: doc.Made) -> str:
+    parts = [
+        ("", "<strong>%s</strong>" % own(made["playbook"], 200) if made["playbook"] else ""),
+        ("", '<b class="badge c">check mode, nothing changed</b>' if made["check"] else ""),
+        ("", '<b class="badge f">aborted</b>' if made["ended"] == doc.ABORTED else ""),
+        ("", '<b class="badge n">from cached facts</b>' if made["source"] == doc.OF_CACHE else ""),
+        ("", moment(made["began"] or made["at"])),
+        ("took", duration(made["seconds"]) if made["seconds"] is not None else ""),
+        ("by", own(made["by"], 200) if made["by"] else ""),
+        ("job", own(made["job"], 120) if made["job"] else ""),
+        ("limit", own(made["limit"], 300) if made["limit"] else ""),
+        ("tags", own(", ".join(made["tags"]), 300) if made["tags"] and made["tags"] != ["all"] else ""),
+        ("without", own(", ".join(made["skip_tags"]), 300) if made["skip_tags"] else ""),
+    ]
+    told = "".join(
+        "<li>%s%s</li>" % ('<span class="dim">%s</span> ' % word if word else "", value)
+        for word, value in parts
+        if value
+    )
+    return '<ul class="who" aria-label="This run">%s</ul>' % told
+
+
+def _numbers(document: doc.Document) -> str:
+    told = document["summary"]
+    checks = told["checks"]
+    all_checks = sum(checks.values())
+    rows = [
+        ("NPUs", count(told["npus"]) if told["npus"] is not None else "not known", ""),
+        ("Checks passed", count(checks.get(doc.OK, 0)), "of %s" % count(all_checks)),
+        ("Checks failed", count(checks.get(doc.FAILED, 0)), _against(document)),
+        ("Changes on hosts", count(told["changes"]), ""),
+        ("Objects of clusters", count(told["objects"]), "changed"),
+        ("Hosts drifted", count(told["drift"]), ""),
+    ]
+    return '<dl class="numbers">%s</dl>' % "".join(
+        "<div><dt>%s</dt><dd>%s%s</dd></div>" % (title, value, ' <span class="dim">%s</span>' % more if more else "")
+        for title, value, more in rows
+    )
+
+
+def _against(document: doc.Document) -> str:
+    new, repaired = document["summary"]["new_failures"], document["summary"]["repaired"]
+    if new is None or repaired is None:
+        return ""
+    return "%s new, %s repaired" % (count(new), count(repaired))
+
+
+def failures(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
+    """Each cause once, with the hosts that it stopped, the most frequent first."""
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for host in hosts:
+        if host["state"] in WORST:
+            groups.setdefault(_cause(host), []).append(host["name"])
+    if not groups:
+        return ""
+    cards = []
+    order = sorted(groups.items(), key=lambda item: (doc.STATES.index(item[0][0]), -len(item[1]), item[1][0]))
+    for (state, *words), own_hosts in order:
+        alone = own_hosts[0] if len(own_hosts) == 1 else ""
+        task, cause, step = (word.replace(HOST, alone) if alone else word for word in words)
+        cards.append(
+            '<article class="fault %s" data-hosts="%s"><header>%s<span class="who-is">%s</span>%s</header>'
+            '<p class="why">%s</p>%s%s</article>'
+            % (
+                STATES[state].letter,
+                " ".join(ids[name] for name in own_hosts),
+                badge(STATES[state]),
+                link(alone, ids) if alone else many(len(own_hosts), "host"),
+                '<span class="where">%s</span>' % own(task, 200) if task else "",
+                text(cause, longest) or "No cause is known.",
+                next_step(step, longest),
+                "" if alone else names(own_hosts, ids),
+            )
+        )
+    told = "%s, by cause." % many(sum(map(len, groups.values())), "host")
+    return section("failures", "What needs attention", told, '<div class="faults">%s</div>' % "".join(cards))
+
+
+def _cause(host: doc.Host) -> tuple[str, str, str, str]:
+    """(state, task or check, cause, next step)."""
+    failure = host["failure"]
+    if failure:
+        told = (failure["task"], failure["cause"], failure["next_step"])
+    else:
+        worst = next((one for word in doc.RESULTS for one in host["checks"]["others"] if one["result"] == word), None)
+        step = worst["next_step"] if worst and host["state"] in (doc.FAILED, doc.UNKNOWN) else ""
+        told = (worst["id"] if step and worst else "", host["reason"] or (worst["detail"] if worst else ""), step)
+    task, cause, step = (one.replace(host["name"], HOST) for one in told)
+    return host["state"], task, cause, step
+
+
+def compared(document: doc.Document, ids: Ids, longest: int) -> str:
+    """What is other than in the last report."""
+    last = document["compared"]
+    if last is None:
+        return ""
+    new = _by_what((one["what"], one["detail"], one["host"]) for one in last["new_failures"])
+    repaired = _by_what((one["what"], "", one["host"]) for one in last["repaired"])
+    versions = _by_what(
+        (one["what"], "%s \u2192 %s" % (one["before"] or "none", one["after"] or "none"), one["host"])
+        for one in last["versions"]
+    )
+    came = {("", ""): last["appeared"]} if last["appeared"] else {}
+    gone = {("", ""): last["gone"]} if last["gone"] else {}
+    lists = [
+        ("New failures", "f", new),
+        ("Repaired", "k", repaired),
+        ("Versions", "c", versions),
+        ("New hosts", "c", came),
+        ("Hosts that are gone", "n", gone),
+    ]
+    columns = "".join(_column(title, colour, groups, ids, longest) for title, colour, groups in lists if groups)
+    told = "Against the report of %s%s." % (
+        moment(last["at"]) or "an unknown time",
+        ", run <code>%s</code>" % own(last["run"], 80) if last["run"] else "",
+    )
+    inner = '<div class="columns">%s</div>' % columns if columns else "<p>Nothing is other than it was.</p>"
+    return section("compared", "Since the last report", told, inner)
+
+
+def _by_what(rows: t.Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for what, detail, host in rows:
+        groups.setdefault((what, detail.replace(host, HOST)), []).append(host)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def _column(
+    title: str, colour: str, groups: t.Mapping[tuple[str, str], t.Sequence[str]], ids: Ids, longest: int
+) -> str:
+    items = "".join(
+        "<li>%s%s%s</li>"
+        % (
+            "<code>%s</code> " % own(what, 120) if what else "",
+            '<span class="detail">%s</span>' % text(detail, longest) if detail else "",
+            names(hosts, ids),
+        )
+        for (what, detail), hosts in groups.items()
+    )
+    number = sum(map(len, groups.values()))
+    return '<div><h3>%s <b class="badge %s">%s</b></h3><ul>%s</ul></div>' % (title, colour, count(number), items)
+
+
+def pools(document: doc.Document) -> str:
+    if not document["pools"]:
+        return ""
+    rows = []
+    for pool in document["pools"]:
+        wanted = ", ".join(own(one, 120) for one in pool["wanted"]) or '<span class="dim">not chosen</span>'
+        system = " ".join(own(one, 120) for one in (pool["os"], pool["architecture"]) if one)
+        rows.append(
+            (
+                "%s%s" % (own(pool["name"], 200) if pool["name"] else "no pool known", _below(states(pool["states"]))),
+                "%s%s" % (count(pool["hosts"]), svg.shares(_shares(pool["states"]))),
+                "%s%s" % (_known(pool["npus"]), _below(", ".join(own(name, 120) for name in pool["products"]))),
+                "%s%s" % (system, _below(own(pool["kernel"], 120) if pool["kernel"] else "")),
+                wanted,
+                _drivers(pool),
+                count(pool["drift"]) if pool["drift"] else "0",
+            )
+        )
+    heads = ("Pool", "#Hosts", "#NPUs", "System", "Driver wanted", "Driver there", "#Drifted")
+    told = "A pool has one system and one kernel. A driver that is not the wanted one is marked."
+    inner = table("Pools", heads, rows, "pools") + _versions(document["hosts"])
+    return section("pools", "Pools and versions", told, inner)
+
+
+def _below(told: str) -> str:
+    return '<span class="below">%s</span>' % told if told else ""
+
+
+def _known(number: int | None) -> str:
+    return count(number) if number is not None else '<span class="dim">not known</span>'
+
+
+def _shares(told: t.Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(STATES[state].letter, told.get(state, 0)) for state in reversed(doc.STATES)]
+
+
+def _drivers(pool: doc.Pool) -> str:
+    told = []
+    for version, hosts in sorted(pool["drivers"].items(), key=lambda item: -item[1]):
+        right = not pool["wanted"] or version in pool["wanted"]
+        mark = "" if right else '<b class="badge w">not wanted</b> '
+        amount = '<span class="dim">%s</span>' % many(hosts, "host")
+        told.append("<li>%s%s %s</li>" % (mark, own(version or "none", 120), amount))
+    return "<ul>%s</ul>" % "".join(told) if told else '<span class="dim">not known</span>'
+
+
+def _versions(hosts: t.Sequence[doc.Host]) -> str:
+    """How many hosts have which version of what; a fleet in step has one line of each."""
+    parts = []
+    for key, title in (("driver", "Driver"), ("firmware", "Firmware"), ("kernel", "Kernel"), ("runtime", "Runtime")):
+        found = Counter(host["versions"][key] for host in hosts if host["versions"][key])
+        if found:
+            most = found.most_common(1)[0][1]
+            lines = "".join(
+                '<li><span class="version">%s</span>%s<span class="amount">%s</span></li>'
+                % (own(version, 120), svg.bar(number, most), count(number))
+                for version, number in found.most_common(BARS)
+            )
+            more = len(found) - BARS
+            rest = '<li class="dim">and %s</li>' % many(more, "more version") if more > 0 else ""
+            parts.append("<div><h3>%s</h3><ul>%s%s</ul></div>" % (title, lines, rest))
+    return '<div class="columns versions">%s</div>' % "".join(parts) if parts else ""
+
+
+def drift(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
+    rows = [
+        (
+            link(host["name"], ids),
+            own(one["what"], 120),
+            " \u2192 ".join(own(one[key] or "nothing", longest) for key in ("was", "is")),
+            '<b class="badge %s">%s</b>' % ("c" if one["by"] == doc.BY_RUN else "w", text(one["by"], 60)),
+            moment(one["at"]) or '<span class="dim">not known</span>',
+            '<span class="evidence">%s</span>' % text(one["evidence"], longest),
+        )
+        for host in hosts
+        for one in host["drift"]
+    ]
+    if not rows:
+        return ""
+    heads = ("Host", "What", "Was, and is now", "By", "When", "Known by")
+    told = "%s not as the last report left %s." % (
+        many(len({row[0] for row in rows}), "host is", "hosts are"),
+        "it" if len({row[0] for row in rows}) == 1 else "them",
+    )
+    return section("drift", "Drift", told, table("Drift", heads, rows))
+
+
+def rollout(document: doc.Document, ids: Ids, longest: int) -> str:
+    """The waves of an upgrade on one line of time."""
+    turns = document["waves"]
+    if not turns:
+        return ""
+    begins = [one["began"] for one in turns if one["began"]]
+    ends = [one["ended"] for one in turns if one["ended"]]
+    first = min(begins, default="")
+    last = max([*ends, *begins], default="")
+    whole = seconds_between(first, last)
+    waves: dict[tuple[str, int], list[doc.Turn]] = {}
+    for one in turns:
+        waves.setdefault((one["cluster"], one["wave"]), []).append(one)
+    rows, several = [], len({cluster for cluster, _wave in waves}) > 1
+    for (cluster, number), wave in sorted(waves.items(), key=lambda item: (item[0][0], item[0][1] or 10**6)):
+        title = ("Wave %d" % number if number else "In no wave") + (" of %s" % own(cluster, 120) if several else "")
+        rows.append(_wave(title, wave, first, whole))
+        if len(turns) <= NODES:
+            rows += [_turn(one, first, whole, ids, longest) for one in wave]
+    axis = '<span class="axis"><span>%s</span><span>%s</span></span>' % (clock(first), clock(last)) if whole > 0 else ""
+    heads = ("Wave and host", "State", axis + '<span class="hidden">From and to</span>', "#Took", "Reason")
+    told = "%s in %s%s." % (
+        many(len(turns), "host"),
+        many(len({one["wave"] for one in turns if one["wave"]}), "wave"),
+        ", %s" % duration(whole) if whole > 0 else "",
+    )
+    return section("rollout", "Waves of the rollout", told, table("Waves", heads, rows, "timeline"))
+
+
+def _wave(title: str, wave: t.Sequence[doc.Turn], first: str, whole: float) -> tuple[str, ...]:
+    begins = [one["began"] for one in wave if one["began"]]
+    ends = [one["ended"] for one in wave if one["ended"]]
+    found = Counter(one["state"] for one in wave)
+    told = " ".join('<b class="badge %s">%d %s</b>' % (TURNS[word], found[word], word) for word in TURNS if found[word])
+    begin, end = min(begins, default=""), max([*ends, *begins], default="")
+    drawn = _line(begin, end, first, whole, "wave")
+    took = duration(seconds_between(begin, end)) if begin and ends else ""
+    return "<strong>%s</strong>" % title, told, drawn, took, ""
+
+
+def _turn(one: doc.Turn, first: str, whole: float, ids: Ids, longest: int) -> tuple[str, ...]:
+    node = _below(own(one["node"], 255)) if one["node"] and one["node"] != one["host"] else ""
+    drawn = _line(one["began"], one["ended"] or one["began"], first, whole, TURNS[one["state"]])
+    return (
+        '<span class="turn">%s%s</span>' % (link(one["host"], ids), node),
+        '<b class="badge %s">%s</b>' % (TURNS[one["state"]], one["state"]),
+        drawn,
+        duration(one["seconds"]) if one["seconds"] is not None else "",
+        '<span class="evidence">%s</span>' % text(one["reason"], longest),
+    )
+
+
+def _line(begin: str, end: str, first: str, whole: float, colour: str) -> str:
+    if not begin:
+        return ""
+    told = '<span class="hidden">%s to %s</span>' % (clock(begin), clock(end))
+    return told + svg.span(seconds_between(first, begin), seconds_between(first, end), whole, colour)
+
+
+def changes(document: doc.Document, ids: Ids, longest: int) -> str:
+    """What the run has changed, or would: each change once with its hosts, then the objects of each cluster."""
+    check = document["made"]["check"]
+    made: dict[tuple[str, str], list[str]] = {}
+    for host in document["hosts"]:
+        if host["changes"] and not check:
+            told = [(one, "none") for one in host["changes"]]
+        elif check or document["made"]["source"] == doc.OF_CACHE:
+            told = [(one["text"], one["disruption"]) for one in host["planned"]]
+        else:
+            told = []
+        for what, disruption in dict.fromkeys(told):
+            made.setdefault((what.replace(host["name"], HOST), disruption), []).append(host["name"])
+    items = "".join(
+        "<li>%s%s%s</li>"
+        % (
+            text(what, longest),
+            ' <b class="badge w">%s</b>' % DISRUPTS[disruption] if DISRUPTS[disruption] else "",
+            names(hosts, ids),
+        )
+        for (what, disruption), hosts in sorted(made.items(), key=lambda item: (-len(item[1]), item[0]))
+    )
+    parts = ['<ul class="changes">%s</ul>' % items] if items else []
+    parts += [_cluster(one) for one in document["clusters"]]
+    if not parts:
+        return ""
+    done = document["made"]["source"] == doc.OF_RUN and not check
+    title = "Changes of this run" if done else "What a run would change"
+    return section("changes", title, "", "".join(parts))
+
+
+def _cluster(cluster: doc.ClusterPart) -> str:
+    rows = [
+        (
+            own(one["object"], 300),
+            '<b class="badge %s">%s</b>' % (ACTIONS[one["action"]], one["action"]),
+        )
+        for one in cluster["objects"]
+    ]
+    name = own(cluster["name"], 255) if cluster["name"] else "without a name"
+    told = "%s, %s unchanged." % (many(cluster["hosts"], "host"), many(cluster["unchanged"], "object"))
+    errors = "".join('<p class="note">%s</p>' % text(one) for one in cluster["errors"])
+    objects = table("Objects of cluster %s" % text(cluster["name"], 255), ("Object", "Action"), rows) if rows else ""
+    return '<h3>Cluster %s</h3><p class="dim">%s</p>%s%s' % (name, told, errors, objects)
+
+
+def timings(document: doc.Document, ids: Ids) -> str:
+    told = document["timings"]
+    hosts = sorted(
+        ({"name": one["name"], "seconds": one["seconds"]} for one in document["hosts"] if one["seconds"]),
+        key=lambda one: -t.cast(float, one["seconds"]),
+    )
+    parts = [
+        _bars("Plays", [(own(one["name"], 200), one["seconds"]) for one in told["plays"]]),
+        _bars("Slowest roles", [(own(one["name"], 200), one["seconds"]) for one in told["roles"]]),
+        _bars("Slowest hosts", [(link(str(one["name"]), ids), t.cast(float, one["seconds"])) for one in hosts[:HOSTS]]),
+        _bars("Slowest tasks", [(_task(one, ids), one["seconds"]) for one in told["tasks"]]),
+    ]
+    if not any(parts):
+        return ""
+    return section("timings", "Where the time went", "", '<div class="columns bars">%s</div>' % "".join(parts))
+
+
+def _task(one: doc.TimedTask, ids: Ids) -> str:
+    by = " \u00b7 ".join(own(word, 120) for word in (one["role"], one["play"]) if word)
+    slow = "slowest %s, %s" % (link(one["slowest"], ids), duration(one["slowest_seconds"])) if one["slowest"] else ""
+    return own(one["name"], 200) + _below("%s, %s" % (by, slow) if by and slow else by or slow)
+
+
+def _bars(title: str, rows: t.Sequence[tuple[str, float]]) -> str:
+    if not rows:
+        return ""
+    most = max(seconds for _name, seconds in rows)
+    lines = "".join(
+        '<li><span class="version">%s</span>%s<span class="amount">%s</span></li>'
+        % (name, svg.bar(seconds, most), duration(seconds))
+        for name, seconds in rows[:BARS]
+    )
+    return "<div><h3>%s</h3><ul>%s</ul></div>" % (title, lines)
