@@ -103,7 +103,8 @@ def text(told: t.Any) -> str:
 
 def parted(told: str) -> tuple[str, str]:
     """(what is wrong, what to do) of a message of ours."""
-    what, _next, step = text(told).partition(" Next: ")
+    # Newer ansible-core says so before what a connection has said.
+    what, _next, step = text(told).removeprefix("Task failed: ").partition(" Next: ")
     return what, step
 
 
@@ -241,7 +242,7 @@ def _cluster(cluster: str, members: t.Sequence[str], run: Run) -> ClusterPart:
 
 def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
     """The hosts of the rollout in their order."""
-    turns = (json.loads(run.cut.get("turns") or "{}")).get("hosts") or {}
+    turns = _turns(str(run.cut.get("turns") or ""))
     order = [name for name in str(run.cut.get("order") or "").split(",") if name in turns] or sorted(turns, key=natural)
     sizes = [size for size in run.cut.get("serial") or () if isinstance(size, int)]
     waves: dict[str, int] = {}
@@ -250,6 +251,16 @@ def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
             waves[name] = number
     entries = {one["name"]: one for one in hosts}
     return [_turn(name, waves[name], turns[name], run, entries.get(name)) for name in order]
+
+
+def _turns(told: str) -> dict[str, t.Any]:
+    """{host: its turn} of the plan of a rollout."""
+    try:
+        if not told.startswith("["):
+            return dict(json.loads(told or "{}").get("hosts") or {})
+        return dict(json.loads(one) for one in told.splitlines())
+    except (ValueError, TypeError):
+        return {}
 
 
 def _turn(name: str, wave: int, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:

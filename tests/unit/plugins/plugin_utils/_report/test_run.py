@@ -1,0 +1,361 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report of a run from its events: each state of a host with its cause, changes, waves, clusters, timings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report import run as runs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About, Stats, document
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import Run, TaskOf
+from ansible_collections.rebellions.npu.tests.unit.fixtures import planned
+
+BEGAN = 1_800_000_000.0
+Data = dict[str, Any]
+SEEN = planned.facts(
+    pool_key="ubuntu_24_04_k6_8_0_117_generic",
+    npus=[planned.npu(product="RBLN-CA25"), planned.npu(product="RBLN-CA25"), planned.npu(product=None)],
+    counts={"functions": 3, "devices": 3},
+)
+
+
+def check(name: str, ok: bool | None, severity: str = "error", **more: Any) -> Data:
+    plain = {
+        "name": name,
+        "scope": "driver",
+        "ok": ok,
+        "severity": severity,
+        "detail": f"{name} was seen.",
+        "next_step": "" if ok else f"Repair {name}.",
+        "evidence": {},
+        "seconds": 0.1,
+        "vendor": "rebellions",
+    }
+    return {**plain, **more}  # fmt: skip
+
+
+def observation(*checks: Data) -> Data:
+    cdi = {
+        "path": "/x",
+        "state": "current",
+        "changed": False,
+        "missing_host_paths": [],
+        "conflicts": [],
+        "problems": [],
+    }
+    observed = {
+        "schema": 1, "state": "passed", "passed": True, "failed": [], "unknown": [], "checks": list(checks), "cdi": cdi,
+        "passed_checks": {"driver": ["npus_found"]}, "markers": {}, "host_tool": {}, "containers": None,
+        "python": "/usr/bin/python3",
+    }  # fmt: skip
+    return {"ansible_facts": {"rbln": SEEN, "rbln_runtimes": planned.runtimes(), "rbln_observed": observed}}
+
+
+def step(**more: Any) -> Data:
+    return {"id": "driver.package", "vendor": "rebellions", "role": "driver", "component": "driver", "now": "3.0.0",
+            "wanted": "3.1.0", "reason": "Wanted.", "disruption": "evict", "after": "", **more}  # fmt: skip
+
+
+class Told:
+    """A run that a test tells, a second for each task."""
+
+    def __init__(self, *hosts: str, **more: Any) -> None:
+        self.run, self.now, self.number = Run(BEGAN, **more), BEGAN, 0
+        self.play("1 Discover", *hosts)
+
+    def play(self, name: str, *hosts: str) -> None:
+        self.run.play(name, hosts, self.now)
+
+    def task(self, host: str, name: str, data: Data, how: str = runs.OK, changed: bool = False, **more: Any) -> None:
+        self.number += 1
+        given = {"role": "rebellions.npu.rbln_discover", "action": "rebellions.npu.rbln_observe", **more}
+        task = TaskOf(f"{name}-{self.number}", name, **given)
+        self.run.start(host, task, self.now)
+        self.now += 1
+        self.run.result(host, task, how, changed, lambda: data, self.now)
+
+    def observed(self, host: str, *checks: Data) -> None:
+        self.task(host, "Observe", observation(*checks))
+
+    def planned(self, host: str, *steps: Data, **more: Any) -> None:
+        wanted = {"rbln_driver_version": "3.1.0"}
+        data = {"steps": list(steps), "stops": [], "wanted": wanted, **more}
+        self.task(host, "Plan", data, action="rebellions.npu.rbln_plan", role="rebellions.npu.rbln_preflight")
+
+    def driver(self, host: str, how: str = runs.OK, **data: Any) -> None:
+        given = {"outcome": "upgraded", "previous": "3.0.0", "version": "3.1.0", **data}
+        where: Any = {"action": "rebellions.npu.rbln_driver", "role": "rebellions.npu.rbln_driver"}
+        self.task(host, "Transaction | Change the driver", given, how, "failure" not in data, **where)
+
+    def rolled(self, host: str, act: str, data: Data) -> None:
+        self.task(host, act, data, action="rebellions.npu.rbln_rollout", role="rebellions.npu.rbln_rollout", act=act)
+
+    def end(self, failed: Any = (), unreachable: Any = (), aborted: bool = False) -> Document:
+        stats = None if aborted else Stats(failed, unreachable)
+        return document(self.run, About("kim@bastion", playbook="site.yml"), stats, self.now)
+
+
+def only(found: Document) -> Any:
+    (host,) = found["hosts"]
+    return host
+
+
+def test_a_host_in_order() -> None:
+    told = Told("npu1")
+    told.observed("npu1", check("passthrough", None, "info"))
+    told.planned("npu1")
+    found = told.end()
+    host = only(found)
+    assert (host["state"], host["reason"], host["pool"]) == ("ok", "", "ubuntu_24_04_k6_8_0_117_generic")
+    assert host["checks"]["passed"] == ["driver/npus_found"]
+    assert host["checks"]["others"] == [
+        {"id": "driver/passthrough", "result": "note", "detail": "passthrough was seen.",
+         "next_step": "Repair passthrough."}
+    ]  # fmt: skip
+    assert host["wanted"] == {"driver": "3.1.0"} and host["planned"] == [] and host["seconds"] == 2.0
+    assert host["npus"] == 3 and host["products"] == {"RBLN-CA25": 2, "unknown": 1}
+    assert host["versions"] == {
+        "os": "ubuntu 24.04", "kernel": planned.KERNEL, "architecture": "x86_64", "driver": "3.2.2",
+        "firmware": "3.2.2", "runtime": "none",
+    }  # fmt: skip
+    made = found["made"]
+    assert (made["at"], made["began"], made["seconds"]) == ("2027-01-15T08:00:02Z", "2027-01-15T08:00:00Z", 2.0)
+    assert (made["by"], made["ended"], made["source"]) == ("kim@bastion", "whole", "run")
+
+
+@pytest.mark.parametrize(
+    ("checks", "state", "reason"),
+    [
+        ([check("driver_loaded", False), check("device_nodes", None)], "failed", "driver/driver_loaded: failed."),
+        ([check("device_nodes", None)], "unknown", "driver/device_nodes: not known."),
+        ([check("link_full", False, "warning")], "ok", ""),
+        ([check(name, False) for name in "abcde"], "failed",
+         "driver/a, driver/b, driver/c and 2 more: failed."),
+    ],
+)  # fmt: skip
+def test_the_checks_decide_where_nothing_has_failed(checks: list[Data], state: str, reason: str) -> None:
+    told = Told("npu1")
+    told.observed("npu1", *checks)
+    assert (only(told.end())["state"], only(told.end())["reason"]) == (state, reason)
+
+
+def test_a_host_that_the_run_has_changed() -> None:
+    told = Told("npu1")
+    told.observed("npu1", check("driver_loaded", False))
+    told.planned("npu1", step())
+    told.driver("npu1")
+    proof = {"state": "passed", "passed": True, "checks": [check("driver_loaded", True)], "failed": [], "unknown": [],
+             "changes": []}  # fmt: skip
+    facts = {**observation()["ansible_facts"], "rbln_proof": proof}
+    changes = [{"path": "/run/x", "act": "written"}, {"path": "/run/y", "act": "written"}]
+    told.task("npu1", "Prove", {"ansible_facts": facts, "changes": changes}, changed=True,
+              action="rebellions.npu.rbln_validate", role="rebellions.npu.rbln_validator")  # fmt: skip
+    host = only(told.end())
+    assert host["state"] == "changed" and host["checks"] == {"passed": ["driver/driver_loaded"], "others": []}
+    assert host["changes"] == ["driver: 3.0.0 -> 3.1.0", "ready files: 2 written"]
+    assert host["planned"] == [{"text": "driver: 3.0.0 -> 3.1.0", "disruption": "evict"}]
+
+
+def test_checks_older_than_the_change_do_not_make_it_failed() -> None:
+    told = Told("npu1")
+    told.observed("npu1", check("driver_loaded", False))
+    told.planned("npu1", step())
+    told.driver("npu1", reboot_required=True)
+    told.task("npu1", "x", {"ansible_facts": {"rbln_driver_reboot_required": True}}, action="ansible.builtin.set_fact")
+    host = only(told.end())
+    assert (host["state"], host["reason"]) == ("changed", "A reboot is due.")
+    assert host["changes"] == ["driver: 3.0.0 -> 3.1.0, a reboot is due"]
+
+
+def test_check_mode_changes_nothing_and_says_what_it_would() -> None:
+    told = Told("npu1", check=True)
+    told.observed("npu1")
+    told.planned("npu1", step())
+    told.driver("npu1")
+    host = only(told.end())
+    assert host["state"] == "ok" and host["changes"] == [] and len(host["planned"]) == 1
+
+
+def test_a_failure_that_the_play_keeps_is_the_cause() -> None:
+    """The last play of the playbook fails the host with it; what is told there begins with the task."""
+    told = Told("npu1")
+    told.observed("npu1")
+    told.driver("npu1", failure={"task": "Driver", "msg": "It does not build. Next: Install the headers."})
+    why = "Driver: It does not build. Next: Install the headers."
+    told.task("npu1", "Fail the hosts that failed before", {"msg": why}, runs.FAILED, action="ansible.builtin.fail")
+    host = only(told.end(failed={"npu1"}))
+    assert host["failure"] == {"task": "Driver", "cause": "It does not build.", "next_step": "Install the headers."}
+    assert (host["state"], host["reason"]) == ("failed", "Driver: It does not build.")
+
+
+def test_stops_of_a_plan_are_the_cause_with_their_own_next_step() -> None:
+    stops = [{"code": "disk_full", "severity": "error", "detail": "/usr is full.", "next_step": "Make room.",
+              "vendor": "rebellions"}] * 2  # fmt: skip
+    told = Told("npu1")
+    told.observed("npu1")
+    data = {"steps": [], "stops": stops, "msg": "Nothing was changed on npu1. /usr is full. Next: Make room."}
+    told.task("npu1", "Plan", data, runs.FAILED, action="rebellions.npu.rbln_plan")
+    host = only(told.end(failed={"npu1"}))
+    assert host["failure"] == {"task": "Plan", "cause": "/usr is full. (and 1 more)", "next_step": "Make room."}
+
+
+@pytest.mark.parametrize("how", [runs.FAILED, runs.IGNORED])
+def test_what_was_rescued_or_ignored_is_no_failure(how: str) -> None:
+    told = Told("npu1")
+    told.observed("npu1")
+    told.task("npu1", "Try", {"msg": "It failed."}, how)
+    assert only(told.end())["failure"] is None and only(told.end())["state"] == "ok"
+
+
+def test_a_host_that_is_not_reached_or_not_come_to() -> None:
+    told = Told("npu1", "npu2")
+    told.task("npu2", "Observe", {"msg": "Task failed: npu2 cannot be reached: timed out. Next: Wake it."},
+              runs.UNREACHABLE)  # fmt: skip
+    found = told.end(unreachable={"npu2"})
+    assert [(one["state"], one["reason"]) for one in found["hosts"]] == [
+        ("not reached", "No task has run on it."),
+        ("unreachable", "Observe: npu2 cannot be reached: timed out."),
+    ]
+    assert found["hosts"][1]["npus"] is None and found["summary"]["npus"] is None
+    assert found["pools"] == [found["pools"][0]] and found["pools"][0]["name"] == ""
+
+
+def test_a_run_that_was_aborted() -> None:
+    told = Told("npu1", "npu2", "npu3", "npu4")
+    for name in ("npu1", "npu2", "npu4"):
+        told.observed(name)
+    told.planned("npu1", step())
+    told.planned("npu2", step())
+    told.planned("npu4")
+    told.task("npu1", "Drain", {}, role="rebellions.npu.rbln_driver")
+    found = told.end(aborted=True)
+    assert found["made"]["ended"] == "aborted"
+    assert [(one["state"], one["reason"]) for one in found["hosts"]] == [
+        ("unknown", "The run was aborted while it changed this host."),
+        ("not reached", "The run was aborted before it changed this host."),
+        ("not reached", "The run ended before it."),
+        ("ok", ""),
+    ]
+
+
+def test_facts_that_break_their_schema_are_not_taken() -> None:
+    told = Told("npu1")
+    told.task("npu1", "Observe", {"ansible_facts": {"rbln": {"counts": "many"}}})
+    host = only(told.end())
+    assert host["state"] == "unknown" and "wrong value" in host["reason"] and host["npus"] is None
+
+
+def test_secrets_and_terminal_codes_of_a_failure_are_not_repeated() -> None:
+    told = Told("npu1")
+    said = "\x1b[31mGET https://kim:hunter22@mirror/x failed\x1b[0m\nNext: see token=abcdef123456"
+    told.task("npu1", "Fetch", {"msg": said}, runs.FAILED)
+    failure = only(told.end(failed={"npu1"}))["failure"]
+    assert "hunter22" not in str(failure) and "abcdef123456" not in str(failure) and "\x1b" not in str(failure)
+    assert failure["cause"].startswith("GET https://")
+
+
+def turns(*names: str, **more: Any) -> str:
+    return json.dumps({"hosts": {name: {"node": f"n-{name}", "pool": "p", "run": "r", **more} for name in names}})
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_the_waves_of_a_rollout(lines: bool) -> None:
+    names = ("npu1", "npu2", "npu3", "npu4")
+    told = Told(*names)
+    cut = turns(*names)
+    if lines:
+        cut = "\n".join(json.dumps(one) for one in json.loads(cut)["hosts"].items())
+    plan = {"hosts": ",npu1,", "turns": cut, "order": "npu2,npu1,npu4,npu3,npu_nodes", "serial": [1, 2, "100%"]}
+    told.rolled("npu1", "plan", plan)
+    for name in names[:3]:
+        told.rolled(name, "leave", {"goes": name != "npu1", "msg": "n-npu1 was left as it is. A pod cannot leave."})
+    told.rolled("npu2", "return", {"msg": "back"})
+    found = told.end()["waves"]
+    assert [(one["host"], one["wave"], one["state"], one["reason"]) for one in found] == [
+        ("npu2", 1, "done", ""),
+        ("npu1", 2, "left", "n-npu1 was left as it is. A pod cannot leave."),
+        ("npu4", 2, "left", "The run ended before its turn. Next: Run again."),
+        ("npu3", 3, "under way", "The run ended while it was out of service. Next: Run again."),
+    ]
+    assert (found[0]["node"], found[0]["began"], found[0]["ended"]) == (
+        "n-npu2", "2027-01-15T08:00:03Z", "2027-01-15T08:00:05Z"
+    )  # fmt: skip
+    assert found[0]["seconds"] == 2.0 and found[3]["ended"] == "" and found[1]["began"] == ""
+    assert told.end()["hosts"][0]["state"] == "not reached"
+
+
+def test_the_waves_that_check_mode_foretells() -> None:
+    told = Told("npu1", check=True)
+    told.rolled("npu1", "plan", {"hosts": ",npu1,", "turns": turns("npu1")})
+    told.rolled("npu1", "leave", {"goes": True})
+    assert [(one["wave"], one["state"], one["began"]) for one in told.end()["waves"]] == [(1, "planned", "")]
+
+
+def test_the_cluster_and_the_node_of_a_host() -> None:
+    told = Told("npu1", "npu2")
+    where: Any = {"action": "rebellions.npu.rbln_operands", "role": "rebellions.npu.rbln_operands"}
+    for name in ("npu1", "npu2"):
+        told.observed(name)
+        told.task(name, "Read", {"member": {"cluster": "prod"}, "work": "run"}, **where)
+    objects = {"DaemonSet npu-system/x": "changed", "Namespace npu-system": "unchanged"}
+    told.task("npu1", "Work", {"objects": objects}, **where)
+    judged = {"cluster": "prod", "ok": True, "node": {"node": "w1"}, "allocatable": {"allocatable": 2, "expected": 2}}
+    told.task("npu1", "Judge", {"result": judged, "ok": True, "msg": "fine"}, **where)
+    told.task("npu2", "Judge", {"result": {"node": {}}, "ok": False, "msg": "npu2: no node."}, **where)
+    found = told.end()
+    assert found["clusters"] == [
+        {"name": "prod", "hosts": 2, "unchanged": 1, "errors": ["npu2: no node."],
+         "objects": [{"object": "DaemonSet npu-system/x", "action": "changed"}]}
+    ]  # fmt: skip
+    assert found["summary"]["objects"] == 1
+    assert [(one["node"], one["node_state"]) for one in found["hosts"]] == [("w1", "2 of 2 allocatable"), ("", "")]
+
+
+def test_what_the_cluster_says_of_a_node() -> None:
+    told = Told("npu1")
+    told.observed("npu1")
+    state = {**NO_NODE, "node": "w1", "ready": False, "allocatable": 0, "expected": 2}
+    told.task("npu1", "Nodes", {"states": {"npu1": state}}, action="rebellions.npu.rbln_operands")
+    host = only(told.end())
+    assert (host["state"], host["node"], host["node_state"]) == ("failed", "w1", "NotReady, 0 allocatable")
+    assert [(one["id"], one["result"]) for one in host["checks"]["others"]] == [
+        ("cluster/node_ready", "failed"),
+        ("cluster/node_allocatable", "warning"),
+    ]
+
+
+def test_timings_name_the_slowest_first() -> None:
+    told = Told("npu1", "npu2")
+    told.observed("npu1")
+    told.play("2 Preflight", "npu1", "npu2")
+    task = TaskOf("same", "Plan", "rebellions.npu.rbln_preflight", "rebellions.npu.rbln_plan")
+    for name in ("npu1", "npu2"):
+        told.run.start(name, task, told.now)
+    for name, took in (("npu1", 2.0), ("npu2", 5.0)):
+        told.run.result(name, task, runs.OK, False, dict, told.now + took)
+    told.now += 6
+    found = told.end()["timings"]
+    assert found["plays"] == [{"name": "1 Discover", "seconds": 1.0}, {"name": "2 Preflight", "seconds": 6.0}]
+    assert found["roles"][0] == {"name": "rebellions.npu.rbln_preflight", "seconds": 5.0}
+    assert found["tasks"][0] == {
+        "name": "Plan", "role": "rebellions.npu.rbln_preflight", "play": "2 Preflight", "seconds": 5.0, "hosts": 2,
+        "slowest": "npu2", "slowest_seconds": 5.0,
+    }  # fmt: skip
+    assert [one["seconds"] for one in told.end()["hosts"]] == [3.0, 5.0]
+
+
+def test_a_skipped_task_and_one_of_others_ask_for_no_data() -> None:
+    """A copy of each result would cost the run more than all else."""
+
+    def dear() -> Data:
+        raise AssertionError("the result was asked for")
+
+    told = Told("npu1")
+    for how, action in ((runs.SKIPPED, "rebellions.npu.rbln_observe"), (runs.OK, "ansible.builtin.command")):
+        told.run.result("npu1", TaskOf("x", "x", "", action), how, False, dear, told.now)
+    assert told.run.hosts["npu1"].results == 2
