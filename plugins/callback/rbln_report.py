@@ -220,7 +220,7 @@ class CallbackModule(CallbackBase):
         atexit.unregister(self._aborted)
         if signal.getsignal(signal.SIGTERM) == self._terminated:
             signal.signal(signal.SIGTERM, self._former)
-        if run is None or not run.ours:
+        if run is None or not run.ours or run.reported:
             return
         self.set_options(var_options=self.variables)
         formats, unknown = chosen_formats(self.get_option("formats"))

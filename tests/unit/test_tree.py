@@ -42,6 +42,7 @@ PAYLOAD_FILES = {
     "rbln_driver": 116,
     "rbln_driver_facts": 42,
     "rbln_driver_files": 12,
+    "rbln_history": 12,
     "rbln_host_tool": 15,
     "rbln_mok": 28,
     "rbln_observe": 78,

@@ -21,6 +21,7 @@ OK, FAILED, UNREACHABLE, SKIPPED, IGNORED = "ok", "failed", "unreachable", "skip
 SET_FACT = ("set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact")
 # Roles whose tasks change a host, and the variables that tell of its end.
 CHANGING = tuple(f"{PREFIX}_{name}" for name in ("driver", "container_toolkit", "validator", "rollout"))
+REPORT = f"{PREFIX}_report"
 FAILURE, REBOOT = f"{PREFIX}_failure", f"{PREFIX}_driver_reboot_required"
 
 Data = t.Mapping[str, t.Any]
@@ -78,6 +79,7 @@ class Run:
     check: bool = False
     id: str = ""
     ours: bool = False
+    reported: bool = False
     hosts: dict[str, HostLog] = field(default_factory=dict)
     works: dict[str, Data] = field(default_factory=dict)
     cut: Data = field(default_factory=dict)
@@ -99,7 +101,9 @@ class Run:
         if how == SKIPPED:
             return
         if task.module:
-            self.ours = True
+            # That one writes the report itself.
+            self.ours = self.ours or task.module != REPORT
+            self.reported = self.reported or (task.module == REPORT and how == OK and task.act != "compare")
         if how in (OK, FAILED) and task.role.rpartition(".")[2] in CHANGING:
             one.begun = True
         if how in (FAILED, UNREACHABLE):
@@ -141,6 +145,10 @@ class Run:
             one.proven = now if f"{PREFIX}_proof" in facts else one.proven
 
     def _planned(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        self.planned(one, data)
+
+    def planned(self, one: HostLog, data: Data) -> None:
+        """Keep a plan; one that is made again after a change leaves the steps that were done."""
         if "steps" in data:
             wanted = data.get("wanted") or {}
             one.plan = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 
-from .document import FAILED, NOTE, OK, STATES, UNKNOWN, WARNING, ClusterPart, Compared, Host, Pool, Summary
+from .document import FAILED, NOTE, OK, STATES, UNKNOWN, WARNING, ClusterPart, Compared, Document, Host, Pool, Summary
 
 MADE = ("created", "changed", "deleted")
 # The states of hosts as people read them: from good to bad.
@@ -35,6 +35,16 @@ def summary(hosts: t.Sequence[Host], clusters: t.Sequence[ClusterPart], compared
         "drift": sum(bool(one["drift"]) for one in hosts),
         "new_failures": None if compared is None else len(compared["new_failures"]),
         "repaired": None if compared is None else len(compared["repaired"]),
+    }
+
+
+def recounted(document: Document) -> Document:
+    """The report with its counts as its hosts are now."""
+    hosts = document["hosts"]
+    return {
+        **document,
+        "summary": summary(hosts, document["clusters"], document["compared"]),
+        "pools": pools(hosts),
     }
 
 

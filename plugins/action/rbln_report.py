@@ -1,0 +1,177 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controller side of rbln_report: a report of what is known, and what has changed since the last one."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing as t
+
+from ansible import constants
+from ansible.errors import AnsibleActionFail
+from ansible.release import __version__ as core
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, Result
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import (
+    FACTS,
+    PREFIX,
+    checked_facts,
+    run_of,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report import drift as drifts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.about import about, playbook_name
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About, Stats, document
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_looks
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files import (
+    Place,
+    against_earlier,
+    chosen_formats,
+    write,
+    wrong_formats,
+)
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.look import look
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import HostLog, Run
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
+
+OBSERVATION, PLAN = "%s_discover_observation" % PREFIX, "%s_preflight_plan" % PREFIX
+# What drift.yml registers: the answer of the module that reads the logs of a host.
+HISTORY = "__%s_report_history" % PREFIX
+ARGUMENTS = {
+    "act": {"type": "str", "choices": ["known", "compare", "drift"], "default": "known"},
+    "path": {"type": "path"},
+    "formats": {"type": "list", "elements": "str", "default": ["html", "json"]},
+    "keep": {"type": "int", "default": 100},
+    "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
+}
+
+
+class ActionModule(Answering):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        variables = task_vars or {}
+        result: Result = super().run(tmp, variables)
+        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        formats, unknown = chosen_formats(args["formats"])
+        if unknown:
+            result["warnings"] = [str(wrong_formats(unknown))]
+        home = str(constants.config.get_config_value("ANSIBLE_HOME"))
+        default = os.environ.get("RBLN_REPORT_PATH") or os.path.join(home, "rbln_reports")
+        self._place, self._formats, self._keep = Place(args["path"] or default), formats, args["keep"]
+        self._json = args["format"] == "json"
+        self._hosts = list(variables.get("ansible_play_hosts_all") or ())
+        # Untemplated: this holds text of hosts.
+        self._known = {host: variables["hostvars"].raw_get(host) for host in self._hosts}
+        self._looks = last_looks(self._hosts, self._place.earlier())
+        try:
+            result.update(ACTS[args["act"]](self, self._about(variables)), changed=False)
+        except NpuError as exc:
+            raise AnsibleActionFail(str(exc)) from None
+        return result
+
+    def _about(self, variables: Result) -> About:
+        found = about(os.environ, core)
+        found.by = str(variables.get("awx_user_name") or variables.get("tower_user_name") or found.by)
+        found.playbook = playbook_name(str(self._task.get_path() or "").rpartition(":")[0])
+        found.limit = str(variables.get("ansible_limit") or "")
+        return found
+
+    def _report(self, told: About) -> Result:
+        """The report of what is known without asking a host."""
+        # A fact set is no cached one: but both are what Ansible remembers of the host.
+        cached = {host: found.get(FACTS) or {} for host, found in self._known.items()}
+        last = next(self._place.earlier(), None)
+        made = against_earlier(known(cached, self._looks, last, told, time.time()), self._place)
+        lost = [one["name"] for one in made["hosts"] if not one["pool"]]
+        result = self._written(made)
+        lines = [drifts.of_report(made), *drifts.not_known(lost)]
+        self._show(lines)
+        return {**result, "hosts": _states(made), "msg": [text for text, _tone in lines]}
+
+    def _compare(self, told: About) -> Result:
+        """The hosts that are not as the last report has them, and what the logs of each are to be read for."""
+        found = {}
+        for one in self._seen(told)["hosts"]:
+            before = self._looks.get(one["name"])
+            if before is not None and drifts.changed(one, before):
+                since = moment(before["seen"]).timestamp() if before["seen"] else 0.0
+                facts = registered_of(self._known[one["name"]], OBSERVATION).get(FACTS) or {}
+                found[one["name"]] = {"since": since, "paths": drifts.paths_of(facts)}
+        return {"hosts": found}
+
+    def _drift(self, told: About) -> Result:
+        """The report with what has changed by whom."""
+        made = self._seen(told)
+        found: dict[str, list[Drift]] = {}
+        for one in made["hosts"]:
+            before = self._looks.get(one["name"])
+            if before is not None:
+                found[one["name"]] = self._explained(one, before)
+        made = recounted({**made, "hosts": [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]})
+        made = against_earlier(made, self._place)
+        since = (made["compared"] or {"at": ""})["at"]
+        result = self._written(made)
+        drifted = {one["name"]: one["drift"] for one in made["hosts"] if one["drift"]}
+        result.update(drifted=bool(drifted), since=since)
+        new = [one["name"] for one in made["hosts"] if one["pool"] and one["name"] not in self._looks]
+        lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new)]
+        if self._json:
+            return {**result, "drift": drifted, "_ansible_verbose_always": True}
+        self._show(lines)
+        return {**result, "hosts": _states(made), "msg": [text for text, _tone in lines]}
+
+    def _explained(self, one: Host, before: Host) -> list[Drift]:
+        found = drifts.changed(one, before)
+        if not found:
+            return []
+        raw = self._known[one["name"]]
+        told = registered_of(raw, HISTORY)
+        driver = ((registered_of(raw, OBSERVATION).get(FACTS) or {}).get(PREFIX) or {}).get("driver") or {}
+        return drifts.explained(found, told, drifts.noted(driver, before["seen"]), drifts.packages_of(driver))
+
+    def _seen(self, told: About) -> Document:
+        """The report of what the hosts of the play have registered in this run."""
+        run = Run(time.time(), id=run_of(self._task))
+        failed: list[str] = []
+        unreachable: list[str] = []
+        for host, raw in self._known.items():
+            one = run.hosts[host] = HostLog(results=1)
+            seen, plan = registered_of(raw, OBSERVATION), registered_of(raw, PLAN)
+            try:
+                one.look, one.seen = look(checked_facts(host, seen.get(FACTS), run=self._run_id())), run.began
+            except (NpuError, AttributeError, KeyError, TypeError):
+                (unreachable if seen.get("unreachable") else failed).append(host)
+                one.unreachable = bool(seen.get("unreachable"))
+                one.failed = ("Observe", str(seen.get("msg") or "It was not reached, or an earlier task failed."))
+            else:
+                run.planned(one, plan)
+        return document(run, told, Stats(failed, unreachable), run.began)
+
+    def _written(self, made: Document) -> Result:
+        """Write the files, but in check mode; what AWX keeps as artifacts of a job is among the result."""
+        paths = {} if self._task.check_mode else write(made, self._place, self._formats, self._keep)
+        counts = {key: value for key, value in made["summary"].items() if not isinstance(value, dict)}
+        data = {"%s_report" % PREFIX: {**counts, "states": made["summary"]["states"], "paths": paths}}
+        if paths:
+            self._show([("Report: %s" % path, "") for path in paths.values()])
+        return {"paths": paths, "ansible_stats": {"data": data, "per_host": False, "aggregate": False}}
+
+
+def _states(made: Document) -> dict[str, t.Any]:
+    return {one["name"]: {"state": one["state"], "reason": one["reason"]} for one in made["hosts"]}
+
+
+ACTS: dict[str, t.Callable[[ActionModule, About], Result]] = {
+    "known": ActionModule._report,
+    "compare": ActionModule._compare,
+    "drift": ActionModule._drift,
+}

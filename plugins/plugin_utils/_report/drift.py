@@ -1,0 +1,208 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has changed on a host since the last report, and who has done it, as far as the host tells. Pure."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import typing as t
+
+from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+
+from .._answers.answer import PREFIX
+from .._plan.words import count, hosts
+from .._text.screen import BAD, GOOD, PLAIN, TITLE, UNSURE, Line
+from .build import text, when
+from .document import BY_PACKAGES, BY_PERSON, BY_RUN, FAILED, UNKNOWN, WARNING, Document, Drift, Host
+from .known import STEP
+from .look import OBSERVED, RUNTIMES
+from .markdown import by_words
+
+AS_WANTED = "as wanted"
+# What of a host is compared. An architecture never changes.
+COMPARED = ("os", "kernel", "driver", "firmware", "runtime")
+# Packages that bring it.
+PACKAGES = {
+    "os": ("base-files", "system-release*", "redhat-release*", "*linux-release*", "rocky-release*", "centos-*release*"),
+    "kernel": ("linux-image*", "linux-modules*", "kernel", "kernel-*"),
+    "runtime": ("containerd*", "docker*", "moby*", "cri-o*", "podman*", "runc*", "crun*"),
+}
+# More hosts of one kind of drift, and kinds, are counted.
+MOST = 40
+
+Data = t.Mapping[str, t.Any]
+
+
+def changed(now: Host, before: Host) -> list[Drift]:
+    """What is another than when the host was last seen, by nobody known yet. Hosts that were not seen have none."""
+    if not now["pool"] or not before["pool"]:
+        return []
+    found = [
+        _entry(what, before["versions"][what], now["versions"][what])
+        for what in COMPARED
+        if before["versions"][what] != now["versions"][what]
+    ]
+    if now["npus"] != before["npus"]:
+        found.append(_entry("NPUs", _number(before["npus"]), _number(now["npus"])))
+    found += _planned(now, before, {one["what"] for one in found})
+    # What no step repairs and no version tells is told by its check alone.
+    return found or _checks(now, before)
+
+
+def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
+    """Steps that the plan did not have: what was as wanted is not any more."""
+    if not now["planned"]:
+        return []
+    # Another version that is wanted is a change of the inventory.
+    chosen = {"driver", "firmware"} if now["wanted"] != before["wanted"] else set()
+    old = {step["text"].partition(": ")[0] for step in before["planned"]}
+    found = []
+    for step in now["planned"]:
+        what, _colon, change = step["text"].partition(": ")
+        if what not in {*known, *chosen, *old}:
+            found.append(_entry(what, AS_WANTED, change.partition(" -> ")[0]))
+    return found
+
+
+def _checks(now: Host, before: Host) -> list[Drift]:
+    passed = set(before["checks"]["passed"])
+    return [
+        _entry(check["id"], "passed", f"{check['result']}: {check['detail']}")
+        for check in now["checks"]["others"]
+        if check["id"] in passed and check["result"] in (FAILED, UNKNOWN, WARNING)
+    ]
+
+
+def _entry(what: str, was: str, now: str) -> Drift:
+    return {"what": what, "was": text(was), "is": text(now), "by": UNKNOWN, "at": "", "evidence": ""}
+
+
+def _number(value: int | None) -> str:
+    return UNKNOWN if value is None else str(value)
+
+
+def explained(found: t.Sequence[Drift], told: Data, stamp: Data, driver_packages: t.Sequence[str]) -> list[Drift]:
+    """The same with who has done it. `told` is an answer of the module that reads the host's logs, maybe empty.
+
+    `stamp` is our own note of the last driver change there, of this time span or empty; `driver_packages` are the
+    names of the driver's packages.
+    """
+    return [_explained(one, told, stamp, driver_packages) for one in found]
+
+
+def _explained(one: Drift, told: Data, stamp: Data, driver_packages: t.Sequence[str]) -> Drift:
+    what = one["what"].partition(" (")[0]
+    if stamp and what in ("driver", "firmware"):
+        who = str(stamp.get("by") or "another controller")
+        return {
+            **one,
+            "by": BY_RUN,
+            "at": _at(stamp.get("time")),
+            "evidence": text(f"note of a driver change by {who}"),
+        }
+    wanted = PACKAGES.get(what) or _runtime(what) or (tuple(driver_packages) if what in ("driver", "firmware") else ())
+    for entry in reversed(told.get("packages") or []):
+        names = [name for name in entry["packages"] if _brings(name, wanted)]
+        if names:
+            who = f", by {entry['by']}" if entry.get("by") else ""
+            evidence = f"{entry['log']}: {entry.get('command') or ', '.join(names[:3])}{who}"
+            return {**one, "by": BY_PACKAGES, "at": when(entry["time"]), "evidence": text(evidence)}
+    for entry in reversed(told.get("files") or []):
+        if _belongs(entry["path"], what):
+            evidence = f"{entry['path']} was written, its owner is {entry['owner']}; no package manager did that"
+            return {**one, "by": BY_PERSON, "at": when(entry["time"]), "evidence": text(evidence)}
+    return {**one, "evidence": "neither a note of ours, a log of packages, nor a file tells" if told else ""}
+
+
+def _brings(name: str, wanted: t.Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, one) for one in wanted)
+
+
+def _runtime(what: str) -> tuple[str, ...]:
+    return PACKAGES["runtime"] if what in ("containerd", "docker", "cri-o", "crio", "podman") else ()
+
+
+# Where the files of a component lie, for one that no package has brought.
+_PLACES = (
+    (re.compile("containerd|docker|crio|cri-o|podman|runtime|k3s|rke2|microk8s|k0s"), re.compile("/(etc|var/lib)/")),
+    (re.compile("cdi|spec"), re.compile("/cdi/")),
+    (re.compile("driver|firmware"), re.compile("/lib/modules/|/usr/src/")),
+    (re.compile("ready files|markers|validat"), re.compile("/run/")),
+)
+
+
+def _belongs(path: str, what: str) -> bool:
+    return any(kind.search(what) and place.search(path) for kind, place in _PLACES)
+
+
+def _at(stamp: t.Any) -> str:
+    return str(stamp) if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(stamp or "")) else ""
+
+
+def screen(document: Document, since: str, unknown: t.Sequence[str]) -> list[Line]:
+    """The lines for people. `unknown` are hosts without an earlier report; `since` is empty where there is none."""
+    drifted = {one["name"]: one["drift"] for one in document["hosts"] if one["drift"]}
+    pending = [one["name"] for one in document["hosts"] if one["planned"] and not one["drift"]]
+    unseen = [one["name"] for one in document["hosts"] if not one["pool"]]
+    total = len(document["hosts"])
+    if not since:
+        head = Line("No earlier report to compare with. This one is the first.", UNSURE)
+    elif drifted:
+        head = Line(f"Drift on {len(drifted)} of {count(total, 'host')} since {since}", BAD)
+    else:
+        head = Line(f"No drift on {count(total - len(unseen), 'host')} since {since}", GOOD)
+    groups: dict[tuple[tuple[str, str, str, str], ...], list[str]] = {}
+    for name, found in drifted.items():
+        groups.setdefault(tuple((one["what"], one["was"], one["is"], by_words(one)) for one in found), []).append(name)
+    lines = [head]
+    for rows, names in list(groups.items())[:MOST]:
+        lines.append(Line(f"{hosts(names)}:", TITLE))
+        for what, was, now, who in rows:
+            lines += [Line(f"  {what}: {was} -> {now}", BAD), Line(f"    {who}", PLAIN)]
+    left = [name for _rows, names in list(groups.items())[MOST:] for name in names]
+    if left:
+        lines.append(Line(f"and {count(len(left), 'more host')} with other drift: {hosts(left)}", UNSURE))
+    if pending:
+        told = f"A run would change {count(len(pending), 'host')} as before: {hosts(pending)}."
+        lines.append(Line(f"{told} Next: look at `ansible-playbook rebellions.npu.plan`.", UNSURE))
+    if since and unknown:
+        lines.append(Line(f"Seen for the first time: {hosts(unknown)}", PLAIN))
+    if unseen:
+        lines.append(Line(f"Not seen now: {hosts(unseen)}", BAD))
+    return lines
+
+
+def of_report(document: Document) -> Line:
+    """How many hosts are in which state, in a line."""
+    states = ", ".join(f"{number} {state}" for state, number in document["summary"]["states"].items() if number)
+    bad = any(document["summary"]["states"][state] for state in (FAILED, "unreachable"))
+    return Line(f"{count(document['summary']['hosts'], 'host')}: {states or 'none'}", BAD if bad else PLAIN)
+
+
+def not_known(lost: t.Sequence[str]) -> list[Line]:
+    """Which hosts a report knows nothing of."""
+    return [Line(f"Nothing is known of {hosts(lost)}. Next: {STEP}", UNSURE)] if lost else []
+
+
+def paths_of(facts: Data) -> list[str]:
+    """The files of a host whose writer is asked for when it has drifted, by its facts."""
+    own, observed = facts.get(PREFIX) or {}, facts.get(OBSERVED) or {}
+    driver, runtimes = own.get("driver") or {}, (facts.get(RUNTIMES) or {}).get("runtimes") or ()
+    found = [driver.get("module_path"), (observed.get("cdi") or {}).get("path")]
+    found += [path for one in runtimes for path in one.get("config_files") or ()]
+    return [path for path in dict.fromkeys(found) if isinstance(path, str) and path]
+
+
+def packages_of(driver: Data) -> list[str]:
+    """Names and patterns of the packages that bring the driver of a host, or could."""
+    named = [one.get("name") if isinstance(one, t.Mapping) else one for one in driver.get("packages") or ()]
+    return [*dict.fromkeys([*(str(name) for name in named if name), *PROFILE.package_patterns])]
+
+
+def noted(driver: Data, since: str) -> Data:
+    """Our own note of a driver change on the host after `since`: its time and who; empty for none."""
+    found = (driver.get("stamp") or {}).get("installed") or {}
+    # As texts they sort like the moments.
+    return found if since and _at(found.get("time")) > since else {}
