@@ -91,7 +91,7 @@ def duration(seconds: float | None) -> str:
     """`1 h 05 min`, `2 min 14 s`, `0.8 s`; `not known` for None."""
     if seconds is None:
         return "not known"
-    if seconds < 10:
+    if seconds < 9.95:
         return "%.1f s" % seconds
     whole = round(seconds)
     if whole < 60:

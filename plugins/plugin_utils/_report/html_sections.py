@@ -53,22 +53,22 @@ ACTIONS = {"created": "k", "changed": "c", "deleted": "w", "failed": "f", "not t
 
 def glance(document: doc.Document, notes: t.Sequence[str]) -> str:
     """The first thing that a reader sees: the sentence, who and when, the counts, the notes of the report and ours."""
-    told = document["summary"]
+    parts = ["<h1>%s</h1>" % _sentence(document), _who(document["made"])]
+    if document["hosts"]:
+        parts += [_fleet(document["summary"]), _numbers(document)]
+    parts += ['<p class="note">%s</p>' % text(note) for note in (*document["notes"], *notes)]
+    return "".join(parts)
+
+
+def _fleet(told: doc.Summary) -> str:
     tiles = "".join(
         '<li><a class="tile %s%s" href="#hosts" data-state="%s"><strong>%s</strong><span>%s%s</span></a></li>'
         % (look.letter, "" if number else " zero", look.letter, count(number), sign(look), look.word)
         for state, look in STATES.items()
         for number in (told["states"].get(state, 0),)
     )
-    bar = svg.shares((STATES[state].letter, told["states"].get(state, 0)) for state in reversed(doc.STATES))
-    return '<h1>%s</h1>%s<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>%s%s' % (
-        _sentence(document),
-        _who(document["made"]),
-        bar,
-        tiles,
-        _numbers(document),
-        "".join('<p class="note">%s</p>' % text(note) for note in (*document["notes"], *notes)),
-    )
+    bar = svg.shares(_shares(told["states"]))
+    return '<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>' % (bar, tiles)
 
 
 def _sentence(document: doc.Document) -> str:

@@ -140,19 +140,26 @@
       if (cell && event.target !== grid) show(cell, event.target);
     });
     grid.addEventListener("focusout", hide);
-    grid.addEventListener("scroll", () => {
-      const cell = document.activeElement.closest(".grid td");
-      if (cell && tip.hidden === false && shown === document.activeElement) show(cell, document.activeElement);
+    // What has the focus keeps its reason when it moves; a pointer that stands still is over another cell now.
+    const moved = () => {
+      if (shown && shown === document.activeElement) show(shown.parentElement, shown);
       else hide();
-    });
-    addEventListener("scroll", hide, { passive: true });
+    };
+    grid.addEventListener("scroll", moved, { passive: true });
+    addEventListener("scroll", moved, { passive: true });
     addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
     // A finger has no hover: the first touch of a cell shows its reason, the second follows the link.
-    let touched = null;
-    grid.addEventListener("pointerdown", (event) => { touched = event.pointerType === "touch" ? shown : event.target; });
+    let touched = false;
+    let before = null;
+    grid.addEventListener("pointerdown", (event) => {
+      touched = event.pointerType === "touch";
+      before = shown;
+    });
     grid.addEventListener("click", (event) => {
       const link = event.target.closest("td a");
-      if (link && event.detail && touched !== link && !event.target.isSameNode(touched)) event.preventDefault();
+      if (!link || !touched || before === link) return;
+      event.preventDefault();
+      show(link.parentElement, link);
     });
 
     // -- keys: one stop of Tab, arrows from cell to cell that has something to say

@@ -1,0 +1,254 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The page of a report as a person has it before them: size and speed, keys, a finger, a screen reader, paper."""
+
+from __future__ import annotations
+
+import re
+import time
+import typing as t
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+from .conftest import VIEWS, Show, picture
+
+SIZES = (3, 64, 1000)
+# Seconds until a page of a thousand hosts is painted, on a machine that others use too.
+LOADED = 3.0
+PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._report.html import page
+    from ansible_collections.rebellions.npu.tests.unit.fixtures.reports import example
+
+    folder = tmp_path_factory.mktemp("pages")
+    for hosts in SIZES:
+        (folder / f"{hosts}.html").write_text(page(example(hosts)), encoding="utf-8")
+    return {hosts: folder / f"{hosts}.html" for hosts in SIZES}
+
+
+def findings(page: Page) -> list[str]:
+    """What the accessibility checker finds: rule, and the element that breaks it."""
+    found = Axe().run(page).response
+    # It has looked at something.
+    assert len(found["passes"]) > 20
+    return [
+        "%s: %s: %s" % (one["id"], node["html"][:200], node["failureSummary"])
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]
+
+
+def visible(page: Page, query: str) -> int:
+    return t.cast(int, page.evaluate("query => [...document.querySelectorAll(query)].filter(one => !one.hidden).length", query))
+
+
+@pytest.mark.parametrize("hosts", SIZES)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_one_column_and_its_picture_is_kept(
+    pages: dict[int, Path], show: Show, hosts: int, view: str, scheme: str
+) -> None:
+    page = show(pages[hosts], view, scheme).page
+    assert page.evaluate("document.documentElement.scrollWidth") == VIEWS[view]["width"]
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
+    assert dark is (scheme == "dark")
+    assert picture(page, f"report-{hosts}-{view}-{scheme}", 2600 if hosts == 1000 else 7000).stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_accessibility_checker_finds_nothing(pages: dict[int, Path], show: Show, view: str, scheme: str) -> None:
+    page = show(pages[64], view, scheme).page
+    page.evaluate("for (const one of document.querySelectorAll('#hosts details')) one.open = true")
+    page.locator("#grid td.f a").first.focus()
+    assert page.locator("#tip").is_visible()
+    assert findings(page) == []
+
+
+def test_the_accessibility_checker_finds_nothing_without_the_script(pages: dict[int, Path], chromium: t.Any) -> None:
+    told = pages[3].read_text(encoding="utf-8")
+    context = chromium.new_context()
+    # The checker is a script itself: ours is taken out of the page instead.
+    page = context.new_page()
+    page.set_content(re.sub("<script>.*</script>", "", told, flags=re.S))
+    assert page.locator(".filter").is_hidden() and findings(page) == []
+    context.close()
+
+
+def test_a_thousand_hosts_are_there_at_once(pages: dict[int, Path], show: Show) -> None:
+    assert pages[1000].stat().st_size < 5_000_000
+    began = time.monotonic()
+    page = show(pages[1000]).page
+    page.evaluate(PAINTED)
+    seconds = time.monotonic() - began
+    print(f"1000 hosts: {pages[1000].stat().st_size} bytes, {seconds:.2f} s")
+    assert seconds < LOADED
+    assert page.locator("#grid tbody tr").count() == 1000 and page.locator(".host").count() == 1000
+    began = time.monotonic()
+    page.locator("#find").fill("npu-0975 tool")
+    page.wait_for_function("document.getElementById('shown').textContent === '0 of 1000 hosts'")
+    page.locator("#find").fill("npu-0975")
+    page.wait_for_function("document.getElementById('shown').textContent === '1 of 1000 hosts'")
+    assert time.monotonic() - began < LOADED
+
+
+def test_all_can_be_read_without_the_script(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[64], java_script_enabled=False).page
+    assert page.locator("#filter").is_hidden() and page.locator("#failures .fault").count() == 4
+    cell = page.locator("#grid td.f a").first
+    there = cell.get_attribute("href")
+    cell.click()
+    # The link opens what it leads to.
+    assert page.locator(there).is_visible() and "Next" in page.locator(there).inner_text()
+    page.locator("#quiet > summary").click()
+    assert page.locator("#quiet .host").first.is_visible()
+    # A column can be left out without it too.
+    page.locator("#only").check()
+    assert page.locator("#grid thead th").filter(visible=True).count() < 12
+
+
+def test_keys_show_the_reason_of_each_cell_that_has_one(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[64]).page
+    page.locator("#grid").focus()
+    stops = []
+    for _time in range(6):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.getAttribute('href')"))
+    # The names of hosts come between, and one cell of all.
+    assert [one for one in stops if re.fullmatch(r"#h\d+-\d+", one or "")] == ["#h0-1"]
+    page.locator('#grid a[href="#h0-1"]').focus()
+    tip = page.locator("#tip")
+    told = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowDown", "ArrowUp", "Home", "End"):
+        assert tip.is_visible()
+        told.append(page.evaluate("document.activeElement.getAttribute('href')"))
+        page.keyboard.press(key)
+    assert len(set(told)) >= 5
+    assert page.evaluate("document.activeElement.getAttribute('aria-describedby')") == "tip"
+    page.locator('#grid a[href="#h0-0"]').focus()
+    said = tip.inner_text()
+    assert "driver/driver_loaded" in said and "failed on npu-0003" in said and "disagrees about version" in said
+    assert "Next: Install linux-headers" in said
+    page.keyboard.press("Escape")
+    assert tip.is_hidden()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "h0-0"
+
+
+def test_a_pointer_shows_the_reason_and_may_go_over_it(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[64]).page
+    page.locator("#grid td.w a").first.hover()
+    tip = page.locator("#tip")
+    assert "warning on" in tip.inner_text()
+    box = tip.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= VIEWS["desktop"]["width"]
+    page.mouse.move(box["x"] + 20, box["y"] + 10)
+    page.wait_for_timeout(400)
+    assert tip.is_visible()
+    page.locator("#grid tbody tr").nth(8).locator("td.k").first.hover()
+    assert "passed on npu-0001" in tip.inner_text()
+    page.locator("h1").hover()
+    tip.wait_for(state="hidden")
+
+
+def test_a_finger_sees_the_reason_first(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[64], "phone").page
+    cell = page.locator("#grid td.f a").first
+    cell.tap()
+    assert page.locator("#tip").is_visible() and not page.evaluate("location.hash")
+    cell.tap()
+    page.wait_for_function("location.hash.startsWith('#h0-')")
+
+
+def test_the_filter_leaves_what_was_asked_for(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[64]).page
+
+    def left() -> tuple[int, int, int]:
+        page.wait_for_timeout(200)
+        return visible(page, ".host"), visible(page, "#grid tbody tr"), visible(page, ".fault")
+
+    assert left() == (64, 64, 4)
+    page.locator("#find").fill("disagrees VERSION")
+    assert left() == (1, 1, 1) and page.locator("#shown").inner_text() == "1 of 64 hosts"
+    page.locator("#find").fill("no host has this")
+    assert left() == (0, 0, 0)
+    page.get_by_role("button", name="Show all").click()
+    assert left() == (64, 64, 4)
+    page.locator("#by-state").select_option("unreachable")
+    assert left() == (1, 1, 1)
+    page.locator("#by-state").select_option("")
+    page.locator("#by-check").select_option("driver/link_full")
+    assert left() == (1, 1, 1) and page.locator("#grid tr:not([hidden]) td.w").count() == 1
+    page.get_by_role("button", name="Show all").click()
+    page.locator("#by-pool").select_option(index=1)
+    hosts, rows, _faults = left()
+    assert 15 < hosts == rows < 30
+    page.get_by_role("button", name="Show all").click()
+    # The big numbers are its buttons too, and what is found among the quiet hosts comes into view.
+    tile = page.get_by_role("button", name="changed")
+    tile.press("Space")
+    assert left() == (2, 2, 0) and tile.get_attribute("aria-pressed") == "true"
+    assert page.locator(".host:not([hidden])").first.is_visible()
+    tile.click()
+    assert left() == (64, 64, 4)
+
+
+def test_a_next_step_is_copied(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[3], permissions=["clipboard-read", "clipboard-write"]).page
+    page.get_by_role("button", name="Copy the next step").first.click()
+    page.wait_for_function("document.getElementById('told').textContent === 'The next step is copied'")
+    assert page.evaluate("navigator.clipboard.readText()").startswith("Install linux-headers-")
+
+
+def test_a_page_prints_light_with_its_faults_open_and_without_what_paper_cannot_do(
+    pages: dict[int, Path], show: Show, tmp_path: Path
+) -> None:
+    page = show(pages[64], scheme="dark").page
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#filter").is_hidden() and page.locator(".copy").first.is_hidden()
+    assert page.locator('.host[data-state="q"] .body').first.is_visible()
+    assert page.evaluate("getComputedStyle(document.getElementById('grid')).maxHeight") == "none"
+    paper = page.pdf(path=str(tmp_path / "report.pdf"), format="A4")
+    assert paper.startswith(b"%PDF") and 3 <= len(re.findall(rb"/Type\s*/Page\b", paper)) <= 20
+
+
+def test_who_wants_no_motion_gets_none(pages: dict[int, Path], show: Show) -> None:
+    page = show(pages[3], reduced_motion="reduce").page
+    assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
+
+
+@pytest.mark.parametrize("attack", ["</script><script>document.title='owned'</script>", "<img src=//x.example/y onerror=alert(1)>"])
+def test_text_of_a_host_runs_nothing_and_asks_for_nothing(show: Show, tmp_path: Path, attack: str) -> None:
+    from ansible_collections.rebellions.npu.plugins.plugin_utils._report.html import page as render
+    from ansible_collections.rebellions.npu.tests.unit.fixtures.reports import example
+
+    document = example(12)
+    for host in document["hosts"]:
+        host["reason"] = host["versions"]["driver"] = attack
+        for one in host["checks"]["others"]:
+            one["detail"] = one["next_step"] = attack
+    (tmp_path / "attack.html").write_text(render(document), encoding="utf-8")
+    page = show(tmp_path / "attack.html").page
+    page.locator("#grid td.f a").first.focus()
+    assert attack in page.locator("#tip").inner_text()
+    assert "owned" not in page.title() and page.locator("img").count() == 0
+
+
+def test_a_policy_stands_behind_the_escaping(pages: dict[int, Path], show: Show, tmp_path: Path) -> None:
+    """What came through all the same would not run."""
+    told = pages[3].read_text(encoding="utf-8")
+    bad = "<script>document.title='owned'</script><img src=data: onerror=\"document.title='owned'\">"
+    (tmp_path / "bad.html").write_text(told.replace("<footer>", bad + "<footer>"), encoding="utf-8")
+    found = show(tmp_path / "bad.html")
+    found.page.wait_for_timeout(200)
+    assert "owned" not in found.page.title()
+    assert any("Content Security Policy" in one for one in found.complaints)
+    found.complaints.clear()
+    found.requests.clear()
