@@ -11,7 +11,7 @@ export PYTHON PYTHONDONTWRITEBYTECODE := 1
 ENV_PARTS :=
 demo demo-down lab-up lab-status lab-down: ENV_PARTS := --newest-alone
 
-.PHONY: help root env stage packages test ci test-unit sanity units lint docs molecule integration vm bench site build release-check changelog demo demo-down lab-up lab-status lab-down clean
+.PHONY: help root env stage packages test ci test-unit sanity units lint docs pages molecule integration vm bench site build release-check changelog report-picture demo demo-down lab-up lab-status lab-down clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z% -]*\):.*## /\1\n    /p' Makefile
@@ -31,7 +31,7 @@ test: root stage ## every layer; budgets fit into 35 minutes on two idle cores; 
 ci: root packages stage ## every layer and a sample of each longer proof; budgets fit into 60 minutes from nothing; needs root
 	@$(LAYERS) all sample
 
-test-unit sanity units lint docs: stage ## one layer without root
+test-unit sanity units lint docs pages: stage ## one layer without root
 	@$(LAYERS) $@
 
 molecule integration vm bench: stage ## one layer on system containers, vm on a virtual machine; needs root
@@ -48,6 +48,9 @@ release-check: root stage ## whether the last commit may be published; ends with
 
 changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the version in galaxy.yml
 	@$(PY) -m tests.tools.changelog
+
+report-picture: stage ## docs/images/report.png from an example, or from a report: REPORT=FILE.json; needs chromium
+	@$(PY) -m tests.tools.report_picture $(REPORT)
 
 packages: env ## install missing system packages (root) or name them
 	@$(PY) -m tests.tools.packages install

@@ -221,6 +221,7 @@ LAYERS = (
         uses=("stage",),
         holds=("ansible-test",),
     ),
+    Layer("pages", 90, "tests", (Step((PY, "-m", "pytest", *WORDY, "--durations=5", "tests/pages")),), uses=("stage",)),
     Layer("lint", 100, "files", (Step((PY, "-m", "tests.tools.lint")),), uses=("stage",)),
     Layer("release", 60, "checks", (Step((PY, "-m", "tests.tools.release", "--quick")),), uses=("stage",)),
     Layer(

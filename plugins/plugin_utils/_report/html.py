@@ -45,8 +45,8 @@ def _page(document: doc.Document, longest: int, notes: t.Sequence[str]) -> str:
     columns = html_matrix.columns(hosts)
     told = [
         ("failures", "Attention", sections.failures(hosts, ids, longest)),
-        ("compared", "Since last", sections.compared(document, ids, longest)),
         ("checks", "Checks", _checks(hosts, ids, columns)),
+        ("compared", "Since last", sections.compared(document, ids, longest)),
         ("hosts", "Hosts", _hosts(hosts, ids, pools, longest)),
         ("pools", "Pools", sections.pools(document)),
         ("drift", "Drift", sections.drift(hosts, ids, longest)),
@@ -71,8 +71,8 @@ def _page(document: doc.Document, longest: int, notes: t.Sequence[str]) -> str:
             '</header><main id="main" tabindex="-1">',
             _filter(document, columns, pools) if hosts else "",
             *(inner for _name, _title, inner in parts),
-            "</main>%s" % _foot(document["made"]),
-            '<div id="tip" role="tooltip" hidden></div><div id="told" class="hidden" role="status"></div>',
+            '<div id="tip" role="tooltip" hidden></div><div id="told" class="hidden" role="status"></div></main>',
+            _foot(document["made"]),
             "<script>%s</script></body></html>\n" % script,
         )
     )

@@ -160,6 +160,6 @@ def table(caption: str, heads: t.Sequence[str], rows: t.Iterable[t.Sequence[str]
         cells = "".join("<td%s>%s</td>" % (own, cell) for own, cell in zip(classes[1:], others))
         lines.append('<tr><th scope="row">%s</th>%s</tr>' % (first, cells))
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="%s"><caption>%s</caption>'
+        '<div class="scroll" tabindex="0" role="group" aria-label="%s"><table class="%s"><caption>%s</caption>'
         "<thead><tr>%s</tr></thead><tbody>%s</tbody></table></div>"
     ) % (caption, kind or "plain", caption, top, "".join(lines))

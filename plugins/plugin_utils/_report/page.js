@@ -162,18 +162,19 @@
       show(link.parentElement, link);
     });
 
-    // -- keys: one stop of Tab, arrows from cell to cell that has something to say
+    // -- keys: one stop of Tab, arrows from cell to cell that has something to say, and to the hosts of these
     let stop = null;
     const settle = (link) => {
       if (stop) stop.tabIndex = -1;
       stop = link;
       if (stop) stop.tabIndex = 0;
     };
-    for (const link of all("td a", grid)) link.tabIndex = -1;
-    const links = (row) => (row.hidden ? [] : all("td a", row));
-    const first = (from, step) => {
+    for (const link of all("tbody a", grid)) link.tabIndex = -1;
+    const cells = (row) => (row.hidden ? [] : all("td a", row));
+    const links = (row) => (cells(row).length ? all("a", row) : []);
+    const first = (from, step, of = links) => {
       for (let number = from; rows[number]; number += step) {
-        const found = links(rows[number]);
+        const found = of(rows[number]);
         if (found.length) return found;
       }
       return [];
@@ -188,20 +189,20 @@
       const column = link.parentElement.cellIndex;
       if (key === "ArrowRight") return own[place + 1] || first(number + 1, 1)[0];
       if (key === "ArrowLeft") return own[place - 1] || first(number - 1, -1).at(-1);
-      if (key === "ArrowDown") return nearest(first(number + 1, 1), column);
-      if (key === "ArrowUp") return nearest(first(number - 1, -1), column);
-      if (key === "Home") return first(0, 1)[0];
+      if (key === "ArrowDown") return nearest(first(number + 1, 1, cells), column);
+      if (key === "ArrowUp") return nearest(first(number - 1, -1, cells), column);
+      if (key === "Home") return first(0, 1, cells)[0];
       return first(rows.length - 1, -1).at(-1);
     };
     grid.addEventListener("keydown", (event) => {
-      const link = event.target.closest("td a");
+      const link = event.target.closest("tbody a");
       if (!link || !["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp", "Home", "End"].includes(event.key)) return;
       event.preventDefault();
       const next = move(link, event.key);
       if (next) next.focus();
     });
-    grid.addEventListener("focusin", (event) => { if (event.target.matches("td a")) settle(event.target); });
-    const begin = () => settle(first(0, 1)[0] || null);
+    grid.addEventListener("focusin", (event) => { if (event.target.matches("tbody a")) settle(event.target); });
+    const begin = () => settle(first(0, 1, cells)[0] || null);
     begin();
     grid.addEventListener("filtered", begin);
     if (at("only") && matchMedia("(max-width: 700px)").matches) at("only").checked = true;
