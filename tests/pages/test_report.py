@@ -47,7 +47,8 @@ def findings(page: Page) -> list[str]:
 
 
 def visible(page: Page, query: str) -> int:
-    return t.cast(int, page.evaluate("query => [...document.querySelectorAll(query)].filter(one => !one.hidden).length", query))
+    told = "query => [...document.querySelectorAll(query)].filter(one => !one.hidden).length"
+    return t.cast(int, page.evaluate(told, query))
 
 
 @pytest.mark.parametrize("hosts", SIZES)
@@ -224,7 +225,9 @@ def test_who_wants_no_motion_gets_none(pages: dict[int, Path], show: Show) -> No
     assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
-@pytest.mark.parametrize("attack", ["</script><script>document.title='owned'</script>", "<img src=//x.example/y onerror=alert(1)>"])
+@pytest.mark.parametrize(
+    "attack", ["</script><script>document.title='owned'</script>", "<img src=//x.example/y onerror=alert(1)>"]
+)
 def test_text_of_a_host_runs_nothing_and_asks_for_nothing(show: Show, tmp_path: Path, attack: str) -> None:
     from ansible_collections.rebellions.npu.plugins.plugin_utils._report.html import page as render
     from ansible_collections.rebellions.npu.tests.unit.fixtures.reports import example

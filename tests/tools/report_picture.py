@@ -15,7 +15,7 @@ from playwright.sync_api import sync_playwright
 from .paths import ROOT, STAGE
 
 PICTURE = ROOT / "docs" / "images" / "report.png"
-WIDTH, HEIGHT = 1360, 1440
+VIEW = {"width": 1360, "height": 1440}
 LARGEST = 150_000
 
 
@@ -34,7 +34,7 @@ def main() -> int:
         told = Path(folder, "report.html")
         told.write_text(page(report), encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox"])
-        shown = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", device_scale_factor=0.75)
+        shown = browser.new_page(viewport=VIEW, color_scheme="light", device_scale_factor=0.75)
         shown.goto(told.as_uri())
         shown.screenshot(path=PICTURE)
         browser.close()

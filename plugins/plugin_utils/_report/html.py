@@ -16,9 +16,9 @@ import typing as t
 from pathlib import Path
 
 from . import document as doc
-from . import html_hosts, html_matrix
+from . import html_hosts, html_matrix, html_run
 from . import html_sections as sections
-from .html_parts import LONGEST, STATES, count, many, moment, own, section, text
+from .html_parts import LONGEST, STATES, Ids, count, many, moment, own, section, text
 
 # The name of the collection, as people read it.
 NAME = "rebellions.npu"
@@ -50,9 +50,9 @@ def _page(document: doc.Document, longest: int, notes: t.Sequence[str]) -> str:
         ("hosts", "Hosts", _hosts(hosts, ids, pools, longest)),
         ("pools", "Pools", sections.pools(document)),
         ("drift", "Drift", sections.drift(hosts, ids, longest)),
-        ("rollout", "Rollout", sections.rollout(document, ids, longest)),
-        ("changes", "Changes", sections.changes(document, ids, longest)),
-        ("timings", "Timings", sections.timings(document, ids)),
+        ("rollout", "Rollout", html_run.rollout(document, ids, longest)),
+        ("changes", "Changes", html_run.changes(document, ids, longest)),
+        ("timings", "Timings", html_run.timings(document, ids)),
     ]
     parts = [one for one in told if one[2]]
     style = _file("page.css") + html_matrix.rules(columns)
@@ -104,7 +104,7 @@ def _contents(parts: t.Sequence[tuple[str, str]]) -> str:
     return '<nav aria-label="Contents"><ul>%s</ul></nav>' % told
 
 
-def _checks(hosts: t.Sequence[doc.Host], ids: t.Mapping[str, str], columns: t.Sequence[html_matrix.Column]) -> str:
+def _checks(hosts: t.Sequence[doc.Host], ids: Ids, columns: t.Sequence[html_matrix.Column]) -> str:
     if not columns:
         return ""
     loud = any(not column.quiet for column in columns)
@@ -119,7 +119,7 @@ def _checks(hosts: t.Sequence[doc.Host], ids: t.Mapping[str, str], columns: t.Se
     )
 
 
-def _hosts(hosts: t.Sequence[doc.Host], ids: t.Mapping[str, str], pools: t.Mapping[str, int], longest: int) -> str:
+def _hosts(hosts: t.Sequence[doc.Host], ids: Ids, pools: t.Mapping[str, int], longest: int) -> str:
     if not hosts:
         return ""
     told = "Worst first. Each one opens."

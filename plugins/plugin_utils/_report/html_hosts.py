@@ -9,7 +9,7 @@ import typing as t
 
 from . import document as doc
 from .html_matrix import anchor
-from .html_parts import LONGEST, RESULTS, STATES, badge, duration, many, moment, next_step, own, sign, text
+from .html_parts import LONGEST, RESULTS, STATES, Ids, badge, duration, many, moment, next_step, own, sign, text
 
 WORST = (doc.FAILED, doc.UNREACHABLE, doc.NOT_REACHED, doc.UNKNOWN)
 # The most hosts that are open from the beginning.
@@ -55,7 +55,7 @@ def loud(host: doc.Host) -> bool:
     return host["state"] in WORST or checks or bool(host["drift"])
 
 
-def listed(hosts: t.Sequence[doc.Host], ids: t.Mapping[str, str], pools: t.Mapping[str, int], longest: int) -> str:
+def listed(hosts: t.Sequence[doc.Host], ids: Ids, pools: t.Mapping[str, int], longest: int) -> str:
     """All hosts in their order. `pools` has the number of each pool, by which the script filters.
 
     Longer texts of a host than `longest` are cut; then the next step of a check is also told once, and linked.

@@ -13,7 +13,7 @@ import typing as t
 from collections import Counter
 
 from . import document as doc
-from .html_parts import RESULTS, STATES, many, own, sign, text
+from .html_parts import RESULTS, STATES, Ids, many, own, sign, text
 
 # Rows of one body.
 ROWS = 20
@@ -74,7 +74,7 @@ def _scopes(cols: t.Sequence[Column]) -> list[tuple[str, list[Column]]]:
     return list(groups.items())
 
 
-def matrix(hosts: t.Sequence[doc.Host], ids: t.Mapping[str, str], cols: t.Sequence[Column]) -> str:
+def matrix(hosts: t.Sequence[doc.Host], ids: Ids, cols: t.Sequence[Column]) -> str:
     """`hosts` in the order of their rows; `ids` has the anchor of each."""
     groups = _scopes(cols)
     top = "".join(

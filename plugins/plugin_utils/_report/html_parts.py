@@ -16,6 +16,10 @@ from . import document as doc
 LONGEST = 2000
 # More hosts of one list are folded away.
 FEW = 12
+# Stands for the name of each host, so that hosts with one cause meet.
+HOST = "HOST"
+# Where the page tells of each host.
+Ids = t.Mapping[str, str]
 
 
 class Look(t.NamedTuple):
@@ -111,13 +115,18 @@ def badge(look: Look) -> str:
     return '<b class="badge %s">%s</b>' % (look.letter, look.word)
 
 
-def link(name: str, ids: t.Mapping[str, str]) -> str:
+def below(told: str) -> str:
+    """A second line of a cell. Empty for none."""
+    return '<span class="below">%s</span>' % told if told else ""
+
+
+def link(name: str, ids: Ids) -> str:
     """A host, linked to what the page tells of it."""
     there = ids.get(name)
     return '<a href="#%s">%s</a>' % (there, own(name, 255)) if there else own(name, 255)
 
 
-def names(hosts: t.Sequence[str], ids: t.Mapping[str, str]) -> str:
+def names(hosts: t.Sequence[str], ids: Ids) -> str:
     """A list of hosts; a long one is folded after its first ones."""
     shown = ", ".join(link(name, ids) for name in hosts[:FEW])
     if len(hosts) <= FEW:
