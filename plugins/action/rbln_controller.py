@@ -48,7 +48,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, typed_input
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, POOL, typed_input
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
@@ -116,7 +116,8 @@ class ActionModule(OfTask, Answering):
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
         # A part of the hosts may leave out a pool, whose group is then not known.
-        groups = (task_vars.get("groups") or {}) if look == CONTROLLER and not task_vars.get("ansible_limit") else None
+        part = task_vars.get("ansible_limit") or task_vars.get(POOL)
+        groups = (task_vars.get("groups") or {}) if look == CONTROLLER and not part else None
         for kind in kinds:
             _read_inputs(kind, findings)
             with _found(findings, kind.hosts, kind):

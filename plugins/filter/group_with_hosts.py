@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The filter group_with_hosts: the name of a group, or an error where the run would reach none of its hosts.
+"""The filter group_with_hosts: the pattern of a group, or an error where the run would reach none of its hosts.
 
 A play without hosts is skipped, and the run ends well. What `hosts` of a play says is the one place that is read
 whatever the inventory, the tags and --limit are.
@@ -20,15 +20,17 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets imp
 LOOKS = ("syntax", "listhosts", "listtasks", "listtags")
 
 
-def to_group_with_hosts(group: str, groups: t.Mapping[str, list[str]], run: list[str], limit: t.Any = "") -> str:
-    """The group; AnsibleFilterError when the run reaches no host of it."""
+def to_group_with_hosts(
+    group: str, groups: t.Mapping[str, list[str]], run: list[str], limit: t.Any = "", pool: t.Any = ""
+) -> str:
+    """The pattern of the group, within `pool` if there is one; AnsibleFilterError when the run reaches no host."""
     if any(context.CLIARGS.get(option) for option in LOOKS):
         return group
     try:
-        require_hosts(group, groups, run, limit if isinstance(limit, str) else "")
+        require_hosts(group, groups, run, limit if isinstance(limit, str) else "", str(pool or ""))
     except NpuError as exc:
         raise AnsibleFilterError(str(exc)) from None
-    return group
+    return "%s,&%s" % (group, pool) if pool else group
 
 
 class FilterModule:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.action.rbln_plan import BRIEF
@@ -37,6 +38,29 @@ def test_the_plays_before_the_last_fail_no_batch() -> None:
         and len(bare) == 1
         and [task["name"] for task in bare if STOPPING & set(task)] == []
     )
+
+
+def test_every_play_on_npu_nodes_is_kept_to_the_pool() -> None:
+    """rbln_pool of a survey is a limit: one play without it would work on all hosts."""
+    books = ("bundle_place", "discover", "plan", "remove", "site", "validate")
+    loaded = [play for path in PLAYBOOKS if path.stem in books for play in yaml.safe_load(path.read_text())]
+    # The last one of `plan` is for its exit code.
+    plays = [play for play in loaded if "npu_nodes" in play["hosts"] and "tasks" in play or "pre_tasks" in play]
+    assert len(plays) >= 14 and [play["name"] for play in plays if "rbln_pool" not in play["hosts"]] == []
+    groups = {"npu_nodes": ["a", "b", "c"], "one": ["a", "c", "z"], "all": ["a", "b", "c", "z"]}
+    given = {"__rbln_cut": {"order": "c,npu_nodes"}}
+    # That filter has a test of its own.
+    plays = [play for play in plays if "group_with_hosts" not in play["hosts"]]
+    of_pool = {value(play["hosts"], **given, rbln_pool="one") for play in plays}
+    assert of_pool == {"npu_nodes,&one", "c,npu_nodes,&one"}
+    of_all = {value(play["hosts"], **given, rbln_pool="") for play in plays}
+    assert of_all == {"npu_nodes", "c,npu_nodes"} == {value(play["hosts"], **given) for play in plays}
+    inventory = InventoryManager(DataLoader(), sources=None)
+    for group, hosts in groups.items():
+        inventory.add_group(group)
+        for host in hosts:
+            inventory.add_host(host, group)
+    assert [host.name for host in inventory.get_hosts("c,npu_nodes,&one")] == ["c", "a"]
 
 
 # Of the modules of Ansible, those that reach a host.

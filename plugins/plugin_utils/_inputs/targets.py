@@ -14,7 +14,7 @@ from .._objects.names import INPUT
 from .normalise import nearest, normalise, suggestion
 from .roles import COLLECTION, role_inputs
 
-SERIAL, BUDGET = INPUT + "serial", INPUT + "failure_budget"
+SERIAL, BUDGET, POOL = INPUT + "serial", INPUT + "failure_budget", INPUT + "pool"
 # Inputs that only playbooks and defaults of roles read, with what a survey may give for them.
 PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     SERIAL: {"type": "list", "elements": "raw"},
@@ -22,6 +22,7 @@ PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     INPUT + "airgap": {"type": "bool"},
     INPUT + "plan_exit": {"type": "bool"},
     INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
+    POOL: {"type": "str"},
 }
 EXAMPLE = """
 npu_nodes:
@@ -32,10 +33,13 @@ npu_nodes:
 _BATCH = re.compile(r"\A\s*([0-9]{1,6})\s*(%?)\s*\Z")
 
 
-def require_hosts(group: str, groups: t.Mapping[str, t.Sequence[str]], run: t.Collection[str], limit: str) -> None:
+def require_hosts(
+    group: str, groups: t.Mapping[str, t.Sequence[str]], run: t.Collection[str], limit: str, pool: str = ""
+) -> None:
     """NpuError when the inventory has no host in the group, or the run (of all hosts within --limit) reaches none.
 
-    It shows an inventory as an example, or the group that looks like a misspelt one.
+    It shows an inventory as an example, or the group that looks like a misspelt one. `pool` is the group that the run
+    is kept to, or empty.
     """
     hosts = groups.get(group) or []
     if not hosts:
@@ -44,11 +48,25 @@ def require_hosts(group: str, groups: t.Mapping[str, t.Sequence[str]], run: t.Co
         rename = "Rename the group %s, or write" % near if near and groups[near] else "Write"
         example = EXAMPLE.replace("npu_nodes", group)
         raise NpuError(what % group, "%s an inventory such as this, and name it with -i:%s" % (rename, example))
-    if not set(hosts) & set(run):
+    if pool:
+        _require_pool(group, groups, pool)
+    if not set(hosts) & set(run) & set(groups[pool] if pool else run):
         raise NpuError(
-            "No host of the group %s is within --limit %s." % (group, limit or "of this run"),
+            "No host of the group %s%s is within --limit %s."
+            % (group, " in %s" % pool if pool else "", limit or "of this run"),
             "Name hosts of %s: %s." % (group, ", ".join(hosts[:5]) + (", ..." if len(hosts) > 5 else "")),
         )
+
+
+def _require_pool(group: str, groups: t.Mapping[str, t.Sequence[str]], pool: str) -> None:
+    """NpuError unless `pool` is a group of the inventory with hosts of the group."""
+    if pool not in groups:
+        like = [name for name in sorted(groups) if name not in ("all", "ungrouped") and groups[name]]
+        near = nearest(pool, set(like))
+        told = near or ", ".join(like[:8]) + (", ..." if len(like) > 8 else "")
+        raise NpuError("%s is %r, and the inventory has no such group." % (POOL, pool), "Name one of these: %s." % told)
+    if not set(groups[pool]) & set(groups[group]):
+        raise NpuError("%s is %s, and that group has no host of %s." % (POOL, pool, group), "Name another group.")
 
 
 def typed_input(name: str, value: t.Any, default: t.Any = None) -> t.Any:

@@ -23,6 +23,22 @@ def test_a_group_with_hosts_is_given_back(monkeypatch: pytest.MonkeyPatch) -> No
         FILTER("npu_nodes", {"npu_nodes": ["a"]}, ["b"], "b")
 
 
+def test_a_pool_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", {})
+    groups = {"npu_nodes": ["a", "b"], "one": ["a", "z"], "other": ["z"]}
+    assert FILTER("npu_nodes", groups, ["a", "b"], "", "one") == "npu_nodes,&one"
+    # Surveys give no answer so.
+    assert FILTER("npu_nodes", groups, ["a", "b"], "", "") == "npu_nodes"
+    with pytest.raises(AnsibleFilterError, match="rbln_pool is 'onee', and .*no such group. Next: Name .* these: one."):
+        FILTER("npu_nodes", groups, ["a", "b"], "", "onee")
+    with pytest.raises(AnsibleFilterError, match="rbln_pool is '!one'"):
+        FILTER("npu_nodes", groups, ["a", "b"], "", "!one")
+    with pytest.raises(AnsibleFilterError, match="rbln_pool is other, and that group has no host of npu_nodes"):
+        FILTER("npu_nodes", groups, ["a", "b"], "", "other")
+    with pytest.raises(AnsibleFilterError, match="No host of the group npu_nodes in one is within --limit b"):
+        FILTER("npu_nodes", groups, ["b"], "b", "one")
+
+
 @pytest.mark.parametrize("option", LOOKS)
 def test_what_runs_nothing_needs_no_inventory(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {option: True}
