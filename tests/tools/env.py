@@ -3,7 +3,7 @@
 """Build what the checkout's tools need in .work: two venvs and the collections we depend on. Runs on any Python >= 3.8.
 
 A part is built again when its inputs change (stamp by content hash). Downloads are kept in the cache folder. With
---newest-alone there is no venv of the oldest ansible-core, which tests need and the demo does not.
+--newest-alone there is neither a venv of the oldest ansible-core nor awx.awx, which tests need and the demo does not.
 """
 
 from __future__ import annotations
@@ -108,17 +108,19 @@ def build_venv(folder: Path, requirements: Path, minors: tuple[str, ...]) -> str
     return version
 
 
-def unpack_collections(listing: Path) -> int:
-    """Unpack the listed trees from the ansible wheel; its metadata asks for a newer Python than the trees do."""
-    lines = [
-        line.strip()
-        for line in listing.read_text(encoding="utf-8").splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
-    wanted, trees = lines[0], lines[1:]
-    stamp = digest(*lines)
-    if fresh(COLLECTIONS, stamp):
-        return len(trees)
+def wheels_of(listing: Path) -> list[tuple[str, list[str]]]:
+    """Each wheel of the list, such as `ansible==14.5.0`, with the trees that are taken out of it."""
+    found: list[tuple[str, list[str]]] = []
+    for line in listing.read_text(encoding="utf-8").splitlines():
+        if "==" in line:
+            found.append((line.strip(), []))
+        elif line.strip() and not line.startswith("#"):
+            found[-1][1].append(line.strip())
+    return found
+
+
+def download(wanted: str) -> Path:
+    """The wheel, from the cache if it is there. Its metadata asks for a newer Python than its trees do."""
     wheels = CACHE / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     wheel = wheels / ("ansible-%s-py3-none-any.whl" % wanted.split("==")[1])
@@ -135,16 +137,28 @@ def unpack_collections(listing: Path) -> int:
             "3.13",
         ]
         run([*pip, "-d", str(wheels), wanted], "Downloading %s" % wanted, 20)
+    return wheel
+
+
+def unpack_collections(listing: Path, first_alone: bool = False) -> int:
+    """Unpack the listed trees, or those of the first wheel alone; more than that may be there already."""
+    every = wheels_of(listing)
+    taken = every[:1] if first_alone else every
+    stamps = [digest(*(text for wheel, trees in part for text in (wheel, *trees))) for part in (taken, every)]
+    count = sum(len(trees) for _wheel, trees in taken)
+    if any(fresh(COLLECTIONS, stamp) for stamp in stamps):
+        return count
+    wheels = [(download(wanted), trees) for wanted, trees in taken]
     shutil.rmtree(COLLECTIONS, ignore_errors=True)
-    prefixes = tuple("ansible_collections/%s/" % tree for tree in trees)
-    with zipfile.ZipFile(wheel) as archive:
-        names = [n for n in archive.namelist() if n.startswith(prefixes)]
-        archive.extractall(COLLECTIONS, names)
-    for prefix in prefixes:
-        if not (COLLECTIONS / prefix / "MANIFEST.json").exists():
-            raise Missing("%s has no tree %s. Next: correct %s" % (wheel, prefix, listing))
-    (COLLECTIONS / ".stamp").write_text(stamp, encoding="utf-8")
-    return len(trees)
+    for wheel, trees in wheels:
+        prefixes = tuple("ansible_collections/%s/" % tree for tree in trees)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(COLLECTIONS, [n for n in archive.namelist() if n.startswith(prefixes)])
+        for prefix in prefixes:
+            if not (COLLECTIONS / prefix / "MANIFEST.json").exists():
+                raise Missing("%s has no tree %s. Next: correct %s" % (wheel, prefix, listing))
+    (COLLECTIONS / ".stamp").write_text(stamps[0], encoding="utf-8")
+    return count
 
 
 def main() -> int:
@@ -155,7 +169,7 @@ def main() -> int:
         try:
             new = build_venv(VENV, TOOLS / "venv.txt", NEWEST)
             old = "" if "--newest-alone" in sys.argv else build_venv(OLD_VENV, TOOLS / "venv-2.16.txt", OLDEST)
-            trees = unpack_collections(TOOLS / "collections.txt")
+            trees = unpack_collections(TOOLS / "collections.txt", first_alone="--newest-alone" in sys.argv)
         except Missing as exc:
             print("env: %s" % exc, file=sys.stderr)
             return 1
