@@ -82,6 +82,7 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         *argv: str,
         kubelet: bool = True,
         skip: t.Sequence[str] = (),
+        absent: t.Sequence[str] = (),
         own: t.Mapping[str, Data] | None = None,
         forged: Data | None = None,
         strategy: str = "linear",
@@ -89,7 +90,10 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         home: Path | None = None,
         **inputs: t.Any,
     ) -> Run:
-        """`own` are variables of single hosts, `forged` facts that the host a sets; with free, b comes last."""
+        """`own` are variables of single hosts, `forged` facts that the host a sets; with free, b comes last.
+
+        The inventory lacks the hosts of `absent`, as that of a job slice of AWX lacks those of the other slices.
+        """
         shared = {
             "rbln_operands_wait_timeout": patient(25),
             "rbln_operands_wait_delay": 1,
@@ -97,6 +101,8 @@ def play(api: ApiServer, tmp_path: Path) -> t.Callable[..., Run]:
         }
         hosts: Data = {name: {"uuid": uuid} for name, uuid in UUIDS.items()}
         hosts["lonely"]["rbln_kubeconfig"] = ""
+        for host in absent:
+            del hosts[host]
         for host in skip:
             hosts[host]["skip"] = True
         for host, variables in (own or {}).items():
@@ -208,6 +214,20 @@ def test_a_slice_changes_nothing_and_needs_no_first_host(play: t.Callable[..., R
     run = play("--limit", "b,lonely")
     assert (run.code, run.changed()) == (0, [])
     assert run.judged("b")["result"]["acted_by"] == "b"
+
+
+@pytest.mark.parametrize("here", ["a", "b"])
+def test_a_job_slice_of_awx_leaves_the_cluster_as_all_hosts_have_made_it(
+    api: ApiServer, play: t.Callable[..., Run], here: str
+) -> None:
+    """The inventory of a slice has no other host: no selector shrinks, and their nodes keep their labels."""
+    sets = {one["metadata"]["name"]: one for one in api.get("daemonsets.apps", "-n", NAMESPACE)["items"]}
+    before, kept = versions(api), {name: one["spec"] for name, one in sets.items()}
+    run = play(absent=[host for host in UUIDS if host != here])
+    assert (run.code, run.changed(), list(run.stats)) == (0, [], [here]), run.text[-2000:]
+    found = {one["metadata"]["name"]: one["spec"] for one in api.get("daemonsets.apps", "-n", NAMESPACE)["items"]}
+    assert len(kept) >= 2 and found == kept and versions(api) == before
+    assert [labels(api, "node-" + name)["rebellions.ai/npu.count"] for name in ("a", "b")] == ["2", "2"]
 
 
 def test_a_host_that_skips_the_role_does_not_act(play: t.Callable[..., Run]) -> None:

@@ -1,0 +1,204 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""AWX as code, without AWX: the modules of awx.awx on a stand-in of its API, and its jobs by the real ansible-runner.
+
+The playbook awx makes its objects in the stand-in, and a second run changes nothing. Then each job template that was
+made is launched as AWX does it, on hosts of the lab: answers of the survey as text that is no template, credentials as
+files and extra variables, check mode, limit, slices, facts in AWX's cache, from which the pools come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing as t
+from pathlib import Path
+
+from tests.integration._hosts import Hosts
+from tests.integration._play import FOLDER, STAGED, inventory
+from tests.lab import Lab
+from tests.lab.lab import payload_dir
+from tests.proofs._awx_api import Api, Data, Server
+from tests.proofs._awx_job import PROJECT, Controller
+from tests.proofs._proof import SAMPLE, Part, Proof
+from tests.tools.paths import OLD_VENV, VENV, environment
+from tests.tools.stage import stage
+
+A, B = "pf-awx-a", "pf-awx-b"
+KINDS = {A: "containerd17", B: "containerd2"}
+TOKEN = "REP-SECRET-TOKEN"
+# Nobody answers there.
+KUBECONFIG = json.dumps({
+    "apiVersion": "v1", "kind": "Config", "current-context": "x",
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:9", "insecure-skip-tls-verify": True}}],
+    "users": [{"name": "u", "user": {"token": TOKEN}}],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+})  # fmt: skip
+INPUTS: Data = {
+    "rbln_awx_image": "registry.example.com/npu-ee:1",
+    "rbln_awx_project_url": "https://git.example.com/npu-site.git",
+    "rbln_awx_slices": "2",
+    "rbln_awx_driver_version": "3.2.2",
+}
+
+
+def awx(server: Server, *words: str, venv: Path = VENV, code: int = 0, **inputs: t.Any) -> str:
+    """The output of the playbook awx, which ends with this code."""
+    env = environment(venv, ANSIBLE_LOCALHOST_WARNING="false", ANSIBLE_INVENTORY_UNPARSED_WARNING="false")
+    argv = ["ansible-playbook", "playbooks/awx.yml", *words, "-e", json.dumps({**INPUTS, **inputs})]
+    done = subprocess.run(
+        argv, cwd=STAGED, env={**env, **server.environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    out = done.stdout + done.stderr
+    assert done.returncode == code, out[-4000:]
+    assert TOKEN not in out and "Traceback" not in out, out
+    return out
+
+
+def objects(part: Part, api: Api, server: Server) -> None:
+    """Check mode on nothing, from nothing by the oldest core, and again by the newest."""
+    made = 0
+    if not SAMPLE:
+        with part.case("check mode on an empty AWX foretells every object and makes none"):
+            out = awx(server, "--check", rbln_awx_kubeconfig=KUBECONFIG)
+            assert api.writes == [] and "changed=14 " in out, out[-800:]
+    with part.case("from nothing, by the oldest ansible-core"):
+        out = awx(server, venv=OLD_VENV, rbln_awx_kubeconfig=KUBECONFIG)
+        made = len(api.writes)
+        assert made >= 35 and "failed=0" in out
+        assert api.linked("inventories", "NPU pools", "input_inventories") == ["NPU hosts"]
+        nodes = {name: api.named("workflow_job_template_nodes", name) for name in ("plan", "approval", "upgrade")}
+        assert [nodes["plan"]["job_type"], nodes["upgrade"]["job_type"]] == ["check", "run"]
+        assert api.linked("workflow_job_template_nodes", "plan", "success_nodes") == ["approval"]
+        assert api.linked("workflow_job_template_nodes", "approval", "success_nodes") == ["upgrade"]
+        assert nodes["approval"]["unified_job_template"] in api.objects["workflow_approval_templates"]
+        assert api.named("credentials", "NPU kubeconfig")["inputs"] == {"kubeconfig": KUBECONFIG}
+    with part.case("a second run changes nothing, by the newest ansible-core"):
+        assert made and "changed=0 " in awx(server, rbln_awx_kubeconfig=KUBECONFIG)
+        assert len(api.writes) == made, api.writes[made:]
+    if not SAMPLE:
+        with part.case("check mode then foretells nothing"):
+            assert "changed=0 " in awx(server, "--check", rbln_awx_kubeconfig=KUBECONFIG)
+        with part.case("what somebody has changed in AWX is one change, foretold and made"):
+            api.named("job_templates", "NPU Upgrade")["diff_mode"] = False
+            assert "changed=1 " in awx(server, "--check", rbln_awx_kubeconfig=KUBECONFIG)
+            assert "changed=1 " in awx(server, rbln_awx_kubeconfig=KUBECONFIG)
+            assert api.named("job_templates", "NPU Upgrade")["diff_mode"] is True
+        with part.case("a credential that AWX does not have is named"):
+            assert "no-such" in awx(server, rbln_awx_kubeconfig=KUBECONFIG, rbln_awx_credentials="no-such", code=2)
+    with part.case("a wrong input is told before AWX is asked"):
+        before = len(api.writes)
+        assert "rbln_awx_image is not set. Next: " in awx(server, rbln_awx_image="", code=2)
+        assert len(api.writes) == before
+
+
+def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
+    """Each template, on two hosts whose driver and runtime are brought up by it."""
+    where = inventory(folder / "hosts.json", [A, B], hosts.variables)
+    controller = Controller(api, folder / "awx", json.loads(where.read_text()))
+    # These hosts have no cluster.
+    api.links[("job_templates", api.named("job_templates", "NPU Plan")["id"], "credentials")].clear()
+    for name in ("Discover", "Site", "Upgrade", "Validate", "Remove"):
+        api.links[("job_templates", api.named("job_templates", "NPU " + name)["id"], "credentials")].clear()
+    pools: dict[str, list[str]] = {}
+    with part.case("Discover in two slices, each of which sees its own host"):
+        assert not any(name.startswith("npu_pool_") for name in controller.constructed())
+        for number, host in ((1, A), (2, B)):
+            job = controller.launch("NPU Discover", part=(number, 2)).good(host)
+            assert (B if host == A else A) not in job.out
+    with part.case("the pools are groups of the constructed inventory, from the facts that AWX has kept"):
+        found = controller.constructed()
+        pools = {name: group["hosts"] for name, group in found.items() if name.startswith("npu_pool_")}
+        assert sorted(host for group in pools.values() for host in group) == [A, B], pools
+    pool = next((name for name, group in pools.items() if A in group), "")
+    inside = pools.get(pool, [])
+    with part.case("an answer that is no pool is refused before a host is contacted"):
+        job = controller.launch("NPU Plan", {"rbln_pool": "npu_pool_nowhere"})
+        assert job.code != 0 and not job.hosts, job.out
+        assert "rbln_pool is 'npu_pool_nowhere', and the inventory has no such group" in " ".join(job.out.split())
+    with part.case("Plan of one pool, with a limit"):
+        controller.launch("NPU Plan", {"rbln_pool": pool}, limit=A).unchanged(A)
+    with part.case("variables of a pool, beside the playbooks of the project"):
+        job = controller.launch("NPU Plan", {"rbln_pool": pool}, group_vars={pool: {"rbln_driver_version": "9.9.9"}})
+        assert "9.9.9" in job.out, job.out[-3000:]
+    with part.case("Site in check mode changes nothing and shows the plan"):
+        job = controller.launch("NPU Site", {"rbln_pool": pool, "rbln_driver_reboot": "never"}, check=True).good(
+            *inside
+        )
+        assert job.hosts[A][1] > 0 and "driver" in job.out
+    with part.case("Site"):
+        job = controller.launch("NPU Site").good(A, B)
+        assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
+    with part.case("Site again, with each answer empty or as it is offered"):
+        controller.launch("NPU Site", {"rbln_pool": ""}).unchanged(A, B)
+    with part.case("Validate in slices"):
+        for number, host in ((1, A), (2, B)):
+            controller.launch("NPU Validate", part=(number, 2)).good(host)
+    answers = {"rbln_pool": "", "rbln_driver_version": "3.4.0", "rbln_rollout_waves": "1, 100%"}
+    runfile = "run/rebellions-x86_64-3.4.0.run"
+    upgraded = {"rbln_driver_runfile": str(payload_dir() / runfile)}
+    for line in (payload_dir() / "SHA256SUMS").read_text().splitlines():
+        if line.split()[1] == runfile:
+            upgraded["rbln_driver_runfile_sha256"] = line.split()[0]
+    controller.inventory["npu_nodes"]["vars"].update(upgraded)
+    with part.case("the plan of the workflow: Upgrade in check mode, with its waves"):
+        job = controller.launch("NPU Upgrade", answers, check=True).good(A, B)
+        assert "2 waves" in job.out and "3.4.0" in job.out, job.out[-3000:]
+    if not SAMPLE:
+        with part.case("Upgrade, and again"):
+            job = controller.launch("NPU Upgrade", answers).good(A, B)
+            assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
+            controller.launch("NPU Upgrade", answers).unchanged(A, B)
+        with part.case("Remove"):
+            controller.launch("NPU Remove", check=True).good(A, B)
+            controller.launch("NPU Remove").good(A, B)
+    hosts.state.update({A: "dirty", B: "dirty"})
+
+
+def credential(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
+    """K11-kubeconfig-content: the file of the job is read, and nothing that AWX keeps or shows has the token."""
+    where = inventory(folder / "hosts.json", [A], hosts.variables)
+    controller = Controller(api, folder / "secret", json.loads(where.read_text()))
+    template = api.named("job_templates", "NPU Plan")
+    api.links[("job_templates", template["id"], "credentials")] = [api.named("credentials", "NPU kubeconfig")["id"]]
+    with part.case("K11-kubeconfig-content by a credential of AWX"):
+        job = controller.launch("NPU Plan", verbosity=3)
+        assert job.code != 0 and "https://127.0.0.1:9" in job.out, job.out[-3000:]
+        kept = [path for path in job.files() if TOKEN in path.read_text(errors="replace")]
+        assert TOKEN not in job.out and kept == [], kept
+
+
+def main() -> int:
+    proof = Proof("awx")
+    if os.geteuid():
+        proof.say("the hosts of the lab need root. Next: sudo make proof-awx")
+        return 2
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    stage(target=STAGED)
+    api = Api(PROJECT)
+    hosts: Hosts | None = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="npu-awx-") as name:
+            with Server(api) as server, proof.part("objects") as part:
+                objects(part, api, server)
+            with proof.part("jobs") as part:
+                hosts = Hosts(Lab(), KINDS, kube=False)
+                hosts.virgin()
+                jobs(part, api, Path(name), hosts)
+            with proof.part("credential") as part:
+                assert hosts is not None, "there are no hosts"
+                credential(part, api, Path(name), hosts)
+    finally:
+        if hosts is not None:
+            hosts.leave()
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    return proof.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
