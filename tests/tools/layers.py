@@ -234,6 +234,7 @@ LAYERS = (
     _sample("walk", 240, uses=("lab",), holds=("cluster",), after=LAB),
     _sample("rollout_lab", 220, uses=("lab",), holds=("cluster",), after=LAB),
     _sample("driver", 200, uses=("lab",), after=("build/hosts",)),
+    _sample("awx", 200, uses=("lab",), after=("build/hosts",)),
     _sample("faults", 200, uses=("lab",), after=("build/hosts",)),
     _sample("versions", 120, uses=("lab",), after=("build/hosts",)),
     # Other hosts of the lab would go down with the demo, which stages the checkout again.
