@@ -221,7 +221,11 @@ def test_templates_of_awx_reach_it_as_they_are() -> None:
 def test_no_secret_is_made_where_none_is_given_and_none_is_in_a_name() -> None:
     made = [args for module, args in OBJECTS if module == "credential"]
     assert [args["inputs"] for args in made] == [{"kubeconfig": "clusters: []\n"}]
-    assert made[0]["update_secrets"] is False
+    assert str(made[0]["update_secrets"]) == "False"
+    # Text that looks like a mapping stays text, and a mapping becomes text.
+    for given in ('{"clusters": [], "a": true}', {"clusters": [], "a": True}):
+        secret = [args["inputs"] for module, args in objects(rbln_awx_pull_secret=given) if module == "credential"]
+        assert secret[1] == {"dockerconfigjson": '{"clusters": [], "a": true}'}, secret
     credentials = [task for task in TASKS if "awx.awx.credential" in task]
     assert [task["no_log"] for task in credentials] == [True]
     assert [module for module, _args in objects(rbln_awx_kubeconfig="") if module == "credential"] == []
