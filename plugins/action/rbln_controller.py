@@ -14,7 +14,6 @@ from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said, said_of_others
 from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.opened import (
@@ -48,14 +47,14 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, POOL, typed_input
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, typed_input
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import stamp, utc
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import is_unfinished, was_given_back
 from ansible_collections.rebellions.npu.plugins.plugin_utils._text.line import line
 
 Result = dict[str, t.Any]
@@ -70,6 +69,7 @@ JUDGED = "%s_inputs" % PREFLIGHT
 OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", "%s_expected_addresses" % DISCOVER})
 # Inputs that name the cluster: a default of the role takes one whose template fails for one that is not set.
 LOGIN = (INPUT + "kubeconfig", INPUT + "kube_context")
+HOSTS = "npu_nodes"
 # Seconds for one answer of an API server.
 TIMEOUT = 10.0
 # Once a run: Ansible loads its plugins before it starts a process for each task.
@@ -88,6 +88,13 @@ class Kind:
     variables: Result
     templar: t.Any
     wanted: Result | None = None
+
+
+class _Left(t.NamedTuple):
+    """The hosts whose nodes a rollout has begun with and not finished, and those that it gave back after a failure."""
+
+    unfinished: list[str]
+    given_back: list[str]
 
 
 class ActionModule(OfTask, Answering):
@@ -112,31 +119,29 @@ class ActionModule(OfTask, Answering):
             templar = Templar(loader=self._loader, variables=variables)
             alone = {name: value for name, value in variables.items() if name not in OF_A_HOST}
             kinds.append(Kind(group, alone, templar))
-        began, unfinished = utc(), list[str]()
+        began, left = utc(), _Left([], [])
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
-        # A part of the hosts may leave out a pool, whose group is then not known.
-        part = task_vars.get("ansible_limit") or task_vars.get(POOL)
-        groups = (task_vars.get("groups") or {}) if look == CONTROLLER and not part else None
+        pools = _pools(task_vars) if look == CONTROLLER else None
         for kind in kinds:
             _read_inputs(kind, findings)
             with _found(findings, kind.hosts, kind):
                 inputs = of_rollout.read_inputs(kind.templar, kind.variables)
-                of_rollout.judge(inputs, groups)
+                of_rollout.judge(inputs, pools)
         # Where the run ends here, its one message is to have all of it.
         if look == CONTROLLER or misspelt or (fail and findings.stop_all):
             seen = {host: _observed(variables) for host, variables in hosts.items()} if look == CONTROLLER else None
             if _comes(task_vars, "driver"):
                 self._open_files(kinds, seen, findings)
             if _comes(task_vars, "operands"):
-                unfinished = self._open_clusters(kinds, seen, findings, task_vars)
+                left = self._open_clusters(kinds, seen, findings, task_vars)
             elif seen and host_part(task_vars):
                 # A cluster that does not answer stops no work on the host; what disturbs its node asks it again.
                 unasked = Findings(list(hosts))
-                unfinished = self._open_clusters(kinds, seen, unasked, task_vars)
+                left = self._open_clusters(kinds, seen, unasked, task_vars)
                 warnings += [_unasked(item["detail"], item["next_step"]) for item in clean_all(unasked.items())]
         result: Result = {"changed": False, "problems": clean_all(findings.items())}
-        result.update({"at": stamp(began)} if look == INPUTS else {"unfinished": unfinished})
+        result.update({"at": stamp(began)} if look == INPUTS else left._asdict())
         if misspelt or (fail and findings.stop_all):
             # A callback prints all of a failed result.
             result = {"failed": True, "msg": clean(findings.text(), True)}
@@ -177,12 +182,12 @@ class ActionModule(OfTask, Answering):
 
     def _open_clusters(
         self, kinds: list[Kind], seen: dict[str, Result | None] | None, findings: Findings, task_vars: Result
-    ) -> list[str]:
-        """Look at the clusters; the hosts whose nodes a rollout has begun with and not finished.
+    ) -> _Left:
+        """Look at the clusters, and at what rollouts have left on the nodes of the hosts.
 
         A run of the host part alone looks for those, and asks for nothing that only the cluster part needs.
         """
-        unfinished, operands = list[str](), _comes(task_vars, "operands")
+        left, operands = _Left([], []), _comes(task_vars, "operands")
         clusters: dict[tuple[str, str], tuple[Inputs, list[str]]] = {}
         for kind in kinds:
             with _found(findings, kind.hosts, kind):
@@ -198,7 +203,7 @@ class ActionModule(OfTask, Answering):
                 clusters.setdefault((login.name, login.mark), (inputs, []))[1].extend(kind.hosts)
         for (where, _mark), (inputs, hosts) in clusters.items():
             with _found(findings, hosts):
-                cluster = Cluster(self._kubeconfig(inputs), inputs["context"], TIMEOUT, self._decrypted)
+                cluster = self._open(inputs, TIMEOUT)
                 if operands:
                     open_cluster(cluster, inputs, where)
                 if seen:
@@ -208,8 +213,10 @@ class ActionModule(OfTask, Answering):
                     nodes = nodes_of(cluster, members, others, inputs["require_node_proof"])
                     for error, strange in strangers(nodes, where) if operands else ():
                         findings.add(error, strange)
-                    unfinished += [host for host, (node, _error) in nodes.items() if node and is_unfinished(node)]
-        return unfinished
+                    for host, (node, _error) in nodes.items():
+                        left.unfinished.extend([host] if node and is_unfinished(node) else [])
+                        left.given_back.extend([host] if node and was_given_back(node) else [])
+        return left
 
 
 def _members(hostvars: t.Any, seen: t.Mapping[str, Result | None]) -> list[Member]:
@@ -222,6 +229,15 @@ def _members(hostvars: t.Any, seen: t.Mapping[str, Result | None]) -> list[Membe
             named: Named = {"host": host, "node_name": node_name, "address": said("ansible_host")}
             members.append(named_member(named, facts[SHORT]))
     return members
+
+
+def _pools(task_vars: Result) -> of_rollout.Pools:
+    """The pools of all hosts of the inventory; of those outside of this run, what an earlier one has kept."""
+    groups, raw = task_vars.get("groups") or {}, task_vars["hostvars"].raw_get
+    hosts = groups.get(HOSTS) or []
+    kept = {host: (raw(host).get("ansible_facts") or {}).get(SHORT) or {} for host in hosts}
+    observed = {host: str(facts["pool_key"]) for host, facts in kept.items() if facts.get("pool_key")}
+    return of_rollout.pools_of(groups, observed, hosts)
 
 
 def _read_inputs(kind: Kind, findings: Findings) -> None:

@@ -14,7 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import Cluster, require_packages
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import require_packages
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.capabilities import declared
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.for_tasks import given_to_tasks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import ambient, read_login
@@ -87,13 +87,8 @@ class ActionModule(OfTask, Answering):
     def _work(self, args: Result, task_vars: Result) -> ClusterWork:
         inputs = self._inputs(task_vars)
         members, others = args["members"], self._others(task_vars, args["members"], inputs)
-        cluster, show = self._cluster(inputs), bool(self._task.diff)
+        cluster, show = self._open(inputs), bool(self._task.diff)
         return ClusterWork(cluster, inputs, members, self._dry_run, show, others, self._tell, args["features"])
-
-    def _cluster(self, inputs: Inputs) -> Cluster:
-        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
-        cluster.tell = self._tell
-        return cluster
 
     def _others(self, task_vars: Result, members: t.Sequence[t.Mapping[str, t.Any]], inputs: Inputs) -> list[Named]:
         """What the inventory says of the hosts of this cluster that are not members; facts are not asked."""
@@ -204,7 +199,7 @@ class ActionModule(OfTask, Answering):
     def _smoke_wait(self, args: Result, task_vars: Result) -> Result:
         """Wait until the workload of a node has ended or its time is over; its pods, and warnings where it has not."""
         inputs = self._inputs(task_vars)
-        return told({"changed": False, **wait_for_smoke(self._cluster(inputs), inputs, args["node"], self._tell)})
+        return told({"changed": False, **wait_for_smoke(self._open(inputs), inputs, args["node"], self._tell)})
 
     def _nodes(self, args: Result, task_vars: Result) -> Result:
         """What the cluster says of the nodes of its members. It is shown and decides nothing, so nothing fails here."""
@@ -212,7 +207,7 @@ class ActionModule(OfTask, Answering):
         try:
             inputs = self._inputs(task_vars)
             hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
-            states = node_states(self._cluster(inputs), hosts, inputs)
+            states = node_states(self._open(inputs), hosts, inputs)
         except NpuError as exc:
             states = {member["host"]: {**NO_NODE, "error": str(exc)} for member in members}
         return told({"changed": False, "states": states})
@@ -225,7 +220,7 @@ class ActionModule(OfTask, Answering):
     def _node(self, inputs: Inputs, members: t.Sequence[t.Any], host: str, task_vars: Result) -> str:
         """The node of a host in a run that has not looked for it yet."""
         hosts = Hosts(members, self._others(task_vars, members, inputs), inputs["require_node_proof"])
-        record = match_members(self._cluster(inputs), hosts)[host]
+        record = match_members(self._open(inputs), hosts)[host]
         if record["error"]:
             raise NpuError(record["error"])
         return record["node"]

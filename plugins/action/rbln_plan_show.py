@@ -43,9 +43,11 @@ class ActionModule(Answering):
             }
         )
         told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
-        plans, clusters = [_host_plan(host, said, variables) for host, said in told.items()], _clusters(told)
-        counted = totals(plans, clusters)
         rollout = _rollout(told.values())
+        left = rollout.get("left") or {}
+        plans = [_host_plan(host, said, variables, str(left.get(host) or "")) for host, said in told.items()]
+        clusters = _clusters(told)
+        counted = totals(plans, clusters)
         rows = rollout.pop("lines", [])
         result.update(changed=False, totals=counted, pending=pending(counted))
         if args["format"] == "json":
@@ -78,7 +80,7 @@ def _rollout(told: t.Iterable[Result]) -> Result:
     return found
 
 
-def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any]) -> HostPlan:
+def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any], left: str = "") -> HostPlan:
     plan = said.get(PLAN) or {}
     if "steps" not in plan or (plan.get("failed") and not plan.get("stops")):
         text = plan.get("msg") if plan.get("failed") else ""
@@ -89,7 +91,7 @@ def _host_plan(host: str, said: Result, variables: t.Mapping[str, t.Any]) -> Hos
     if failure and not (failure.get("proof") and plan.get("unrepaired")):
         # Check mode of site.yml: a part that a plan does not foresee failed. It does foresee a proof that will fail.
         stops.append({"code": str(failure.get("task")), "detail": str(failure.get("msg")), "next_step": ""})
-    return HostPlan(host, of_this_run(plan, variables)["steps"], stops, plan["cautions"], reboot)
+    return HostPlan(host, of_this_run(plan, variables)["steps"], stops, plan["cautions"], reboot, left=left)
 
 
 def _clusters(told: t.Mapping[str, Result]) -> list[ClusterPlan]:

@@ -24,7 +24,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, SHORT
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part, of_this_run
@@ -35,6 +34,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local impo
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
+    LEFT,
+    PLAN,
     Place,
     Places,
     disturbs,
@@ -44,19 +45,18 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     policy_of,
     told_pods,
     whole,
+    works,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Back, Refused, Turn
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Refused, Turn
 
 Result = dict[str, t.Any]
-# What the roles register: the plan of a host, the two looks at the controller, what the act plan has cut, and the leave
-# of a host.
-PLAN, INPUTS, OPENED = ("%s_%s" % (PREFLIGHT, name) for name in ("plan", "inputs", "opened"))
-CUT, LEFT, DRAINED = "%s_plan" % of_rollout.ROLE, "__%s_left" % of_rollout.ROLE, "__%s_drained" % of_rollout.ROLE
+# What the roles register of the two looks at the controller, and what the act plan has cut.
+INPUTS, OPENED, CUT = "%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT, "%s_plan" % of_rollout.ROLE
 # The taint of a cordoned node.
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 FAILURE, REBOOT = INPUT + "failure", INPUT + "driver_reboot_required"
@@ -94,7 +94,8 @@ class ActionModule(Places, Answering):
         raw = {host: task_vars["hostvars"].raw_get(host) for host in task_vars["ansible_play_batch"]}
         made = {host: whole(found, of_this_run(registered_of(found, PLAN), task_vars)) for host, found in raw.items()}
         plans = {host: plan for host, plan in made.items() if "steps" in plan and not plan.get("failed")}
-        unfinished = set(registered_of(task_vars, OPENED).get("unfinished") or ()) if host_part(task_vars) else set()
+        opened = registered_of(task_vars, OPENED) if host_part(task_vars) else {}
+        unfinished = set(opened.get("unfinished") or ())
         mine = {host for host, plan in plans.items() if (host in unfinished or disturbs(plan)) and not plan["stops"]}
         turns: Result = {}
         fleets: list[Fleet] = []
@@ -112,7 +113,10 @@ class ActionModule(Places, Answering):
         if refused and not fleets:
             # All of them, in one message, before a host is touched.
             raise NpuError(" ".join(refused))
-        result: Result = {"changed": False, "hosts": ",%s," % ",".join(turns) if turns else ""}
+        back = [host for host in opened.get("given_back") or () if host in plans and works(plans[host])]
+        warnings = [] if self._dry_run else self._say_works_again(task_vars, plans, back)
+        result: Result = {"changed": bool(back), "hosts": ",%s," % ",".join(turns) if turns else ""}
+        result.update({"warnings": warnings} if warnings else {})
         if turns:
             result["turns"] = json.dumps({"hosts": turns, "local": self._local})
         if any(fleet.limited for fleet in fleets):
@@ -121,7 +125,7 @@ class ActionModule(Places, Answering):
             serial = [*map(len, waves[:-1]), "100%"]
             result.update(order=order, serial=serial, strategy="ansible.builtin.host_pinned")
         if self._dry_run and fleets:
-            found = table(fleets, told, constants.DEFAULT_FORKS)
+            found = table(fleets, told, constants.DEFAULT_FORKS, *self._playbook(task_vars))
             result["table"] = json.dumps({**document(found), "lines": lines(found)})
         return result
 
@@ -177,6 +181,7 @@ class ActionModule(Places, Answering):
         self._local.update({} if cluster else pools)
         for one, plan in ((one, plans[one.host]) for one in hosts):
             way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
+            way = {**way, "wave": fleet.wave_of(one.node)}
             turns[one.host] = {"run": run, "node": one.node, "pool": one.pool, "left": fleet.left.get(one.node), **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
@@ -187,7 +192,10 @@ class ActionModule(Places, Answering):
             return {"changed": goes, "goes": goes, "drains": drains, "msg": "%s would be %s." % (mine["node"], would)}
         turn = self._turn(mine, place, task_vars)
         settings = of_rollout.settings_of(place.given, [mine["pool"]])
-        outcome = turn.begin(settings, lambda: holds(place.given["metrics"]))
+        together: list[str] = []
+        if settings[mine["pool"]].limited and self._is_linear():
+            together = self._together(_turns(task_vars), mine, task_vars["ansible_play_batch"])
+        outcome = turn.begin(settings, lambda: holds(place.given["metrics"]), together)
         if isinstance(outcome, Skip):
             return {"changed": False, "goes": False, "msg": "%s was left as it is. %s" % (mine["node"], outcome.reason)}
         policy = policy_of(place.given, place.operands, mine["keeps_pods"])
@@ -228,7 +236,7 @@ class ActionModule(Places, Answering):
     def _finish(self, args: Result, task_vars: Result) -> Result:
         if self._dry_run:
             return {"changed": False, "msg": []}
-        hosts = json.loads(registered_of(task_vars, CUT).get("turns") or "{}").get("hosts") or {}
+        hosts = _turns(task_vars)
         for place in self._places(task_vars, hosts):
             if place.login[0] and place.given["enabled"]:
                 RunStore(self._open(place.operands), place.operands, constants.DEFAULT_LOCAL_TMP).release()
@@ -238,15 +246,6 @@ class ActionModule(Places, Answering):
         told = [(clean(text), tone) for text, tone in summary(left, failures)]
         self._show(told)
         return {"changed": False, "msg": [text for text, _tone in told]}
-
-    def _back(self, mine: Result, place: Place, task_vars: Result) -> Back:
-        """What the node must offer to be back: as many NPUs as its host has now, where it offered some before."""
-        plan = whole(task_vars, registered_of(task_vars, PLAN))
-        facts = facts_of(plan)
-        source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
-        record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
-        unready = [one for name in (LEFT, DRAINED) for one in registered_of(task_vars, name).get("unready") or ()]
-        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
 
     def _mine(self, task_vars: Result) -> Result:
         """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""
@@ -272,16 +271,16 @@ class ActionModule(Places, Answering):
         sources = "\n".join(map(str, task_vars.get("ansible_inventory_sources") or ()))
         return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts)
 
-    def _open(self, inputs: Inputs) -> Cluster:
-        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], decrypt=self._decrypted)
-        cluster.tell = self._tell
-        return cluster
-
     def _waits(self, text: str) -> None:
         """Say every TELL_EVERY seconds what is waited for."""
         if time.monotonic() - self._told_at >= TELL_EVERY:
             self._told_at = time.monotonic()
             self._tell(text)
+
+
+def _turns(task_vars: t.Mapping[str, t.Any]) -> Result:
+    """{host: what the act plan has cut for it} of all hosts."""
+    return dict(json.loads(registered_of(task_vars, CUT).get("turns") or "{}").get("hosts") or {})
 
 
 ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {

@@ -69,6 +69,13 @@ unfinished:
   elements: str
   returned: with O(look=controller)
   sample: [npu3]
+given_back:
+  description: Hosts whose nodes a rollout has put back into service after a failure that changed nothing. Their label
+    says so until nothing is left to be done on the host.
+  type: list
+  elements: str
+  returned: with O(look=controller)
+  sample: [npu4]
 problems:
   description: What is wrong, each once.
   type: list

@@ -77,6 +77,10 @@ totals:
     unchanged:
       description: Hosts that are as wanted.
       type: int
+    left:
+      description: Hosts that a rollout leaves as they are, since somebody else has cordoned their nodes, by their skip
+        label, or by C(rbln_rollout_last_wave).
+      type: int
     stopped:
       description: Hosts that the plan stops before anything is changed.
       type: int
@@ -101,8 +105,8 @@ totals:
     refused:
       description: Clusters that refuse a change, or fail a host.
       type: int
-  sample: {hosts: 3, change: 3, unchanged: 0, stopped: 0, unplanned: 0, clusters: 1, create: 12, modify: 0, remove: 0,
-           label: 3, refused: 0}
+  sample: {hosts: 3, change: 3, unchanged: 0, left: 0, stopped: 0, unplanned: 0, clusters: 1, create: 12, modify: 0,
+           remove: 0, label: 3, refused: 0}
 plan:
   description: The plan of each host and cluster by its name.
   type: dict
@@ -120,6 +124,7 @@ plan:
       type: dict
     rollout:
       description: Where hosts go through a rollout, its C(waves) (for each host its node, changes, what they disturb,
-          services, pods and budgets), the C(pace) of each pool, and C(seconds) where earlier runs tell; or C(error).
+          services, pods and budgets), the C(pace) of each pool, what is C(left) as it is and why, the playbook whose
+          defaults it has (C(playbook)), and C(seconds) where earlier runs tell; or C(error).
       type: dict
 """

@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import http.server
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
+import time
 import typing as t
 from pathlib import Path
 
@@ -62,7 +66,7 @@ def plays() -> list[Data]:
     facts = {
         "rbln_discover_observation": observation,
         "rbln_preflight_plan": plan,
-        "rbln_preflight_opened": {"problems": [], "unfinished": "{{ left }}"},
+        "rbln_preflight_opened": {"problems": [], "unfinished": "{{ left }}", "given_back": "{{ back | default([]) }}"},
     }
     preflight["tasks"] = [{"name": "Plan", "ansible.builtin.set_fact": facts}, *cut]
     change = hosts["tasks"][1]
@@ -237,6 +241,11 @@ def test_U03_drain_failed_a_node_that_cannot_be_drained_is_given_back(site: Site
     assert "The host was not changed" in text
     # site evicts nothing by itself.
     assert refused[0] == 2 and "rbln_rollout_pods" in refused[1]
+    # Its host has nothing left to do: the node no longer says that it failed.
+    idle = {name: {"to_do": False} for name in NODES}
+    code, text = site.run(*UPGRADE, "-e", '{"back": ["node-1"]}', hosts=idle)
+    assert code == 0 and site.state("node-1") == BACK and "changed=1 " in text, text
+    assert REASON not in site.node("node-1")["metadata"]["annotations"]
 
 
 def test_U02_state_lost_a_run_that_was_killed_is_finished_by_the_next(site: Site) -> None:
@@ -282,3 +291,109 @@ def test_a_cordon_of_another_is_left_alone_and_the_hooks_run(site: Site, server:
     assert site.changed() == ["before-node-1", "node-1", "after-node-1"]
     assert site.state("node-2") == ("", True, False)
     assert "left    node-2: It was left out" in text
+
+
+def test_a_hook_after_the_uncordon_that_fails_is_told_at_the_end_and_the_node_is_back(site: Site) -> None:
+    hook = site.home / "after.yml"
+    words = {"msg": "The job system is away. Next: Start it."}
+    task = {"name": "Resume", "ansible.builtin.fail": words, "when": "inventory_hostname == 'node-1'"}
+    hook.write_text(yaml.safe_dump([task]))
+    code, text = site.run(*UPGRADE, waves=[1, "100%"], after=str(hook))
+    assert code == 2 and sorted(site.changed()) == list(NODES), text
+    assert {site.state(name) for name in NODES} == {BACK}
+    assert {one["state"] for one in site.record()["nodes"].values()} == {"upgrade-done"}
+    result = text.partition("PLAY [5 Result]")[2]
+    assert re.findall(r"^fatal: \[([^\]]+)\]", result, re.M) == ["node-1"], text
+    assert "Resume: The job system is away. Next: Start it." in result
+    assert "Rollout: 2 done, 1 failed, 0 left as they are" in text
+
+
+def test_a_reboot_that_a_person_has_to_do_is_no_failure_and_the_next_wave_waits_for_it(site: Site) -> None:
+    due = {"node-1": {"rbln_driver_reboot_required": True}}
+    code, text = site.run(*UPGRADE, hosts=due, waves=[2, "100%"], max_unavailable=2)
+    assert code == 2 and sorted(site.changed()) == ["node-1", "node-2"], text
+    assert site.state("node-1") == ("reboot-required", True, False) and site.state("node-2") == BACK
+    assert site.state("node-3") == ("", False, False)
+    red = dict(re.findall(r"^fatal: \[([^\]]+)\]: FAILED! => (.*)$", text, re.M))
+    assert list(red) == ["node-3"], text
+    assert "Wave 1 is not proven yet: node-1 has to be rebooted by a person. Next: Reboot node-1" in red["node-3"]
+    assert "Rollout: 1 done, 0 failed, 1 left as they are" in text and "  reboot  node-1: " in text
+    more = {"node-1": {"to_do": False}, "node-2": {"to_do": False}}
+    code, text = site.run(*UPGRADE, "-e", '{"left": ["node-1"]}', hosts=more, waves=[2, "100%"], max_unavailable=2)
+    assert code == 0 and site.changed() == ["node-3"], text
+    assert {site.state(name) for name in NODES} == {BACK}
+
+
+def test_a_foreign_cordon_that_takes_the_last_place_is_waited_for_as_long_as_the_limit_says(
+    site: Site, server: ApiServer
+) -> None:
+    server.kubectl("cordon", "node-3")
+    pace = {"max_unavailable": 1, "waves": [], "slot_timeout": "6s"}
+    code, text = site.run("--limit", "node-1", **pace)
+    assert code == 2 and site.changed() == [] and site.state("node-1") == ("", False, False), text
+    assert re.search(r"No node began or ended for \d+ s: .*node-3 is cordoned. Next: Remove the cause", text), text
+
+
+def test_hosts_that_would_wait_for_each_other_are_refused(site: Site) -> None:
+    """The README says which keywords the play needs; without them none but the first could ever begin."""
+    book = yaml.safe_load((site.home / "site.yml").read_text())
+    book[1].update(hosts="npu_nodes", strategy="linear")
+    del book[1]["serial"]
+    (site.home / "site.yml").write_text(yaml.safe_dump(book, sort_keys=False))
+    code, text = site.run(waves=[1, "100%"])
+    assert code == 2 and site.changed() == [] and {site.state(name) for name in NODES} == {("", False, False)}, text
+    assert "takes hosts of the waves 1, 2 at once. Next: Give the play" in text
+    code, text = site.run(max_parallel=1)
+    assert code == 2 and site.changed() == ["node-1"] and site.state("node-1") == BACK, text
+    assert "max_parallel is 1: node-1. The play has the strategy linear, in which node-2 waits for node-1" in text
+
+
+class Prometheus(http.server.BaseHTTPRequestHandler):
+    """Stands in for it: one query, whose only sample is `value`."""
+
+    value = "0"
+    asked: t.ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        sample = {"metric": {}, "value": [0, Prometheus.value]}
+        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": [sample]}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: t.Any) -> None:
+        pass
+
+
+def test_a_wave_waits_for_its_soak_for_a_person_and_for_the_query(site: Site, server: ApiServer) -> None:
+    Prometheus.value = "0"
+    Prometheus.asked.clear()
+    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Prometheus)
+    threading.Thread(target=http_server.serve_forever, daemon=True).start()
+    query = {"url": "http://127.0.0.1:%d" % http_server.server_port, "query": "errors == bool 0"}
+    words = site.argv(*UPGRADE, waves=[1, "100%"], soak="8s", approval=True, metrics=query, max_unavailable=2)
+    with open(site.home / "run.log", "wb") as log:
+        run = subprocess.Popen(words, stdout=log, stderr=log, env=dict(os.environ, ANSIBLE_NOCOLOR="1"))
+    record = ("-n", NAMESPACE, "configmap", "rbln-rollout")
+    try:
+        until(patient(60), "the first wave", lambda: site.state("node-1") == BACK)
+        ended = time.monotonic()
+        told = site.home / "run.log"
+        until(patient(40), "the wait for a person", lambda: "wave 2 is not approved" in told.read_text())
+        assert time.monotonic() - ended > 4 and site.changed() == ["node-1"] and Prometheus.asked == []
+        server.kubectl("annotate", *record, "rebellions.ai/npu-rollout.approved=2")
+        until(patient(40), "the query", lambda: len(Prometheus.asked) >= 2)
+        assert site.changed() == ["node-1"] and run.poll() is None
+        Prometheus.value = "1"
+        assert run.wait(patient(90)) == 0, told.read_text()
+    finally:
+        run.kill()
+        run.wait()
+        http_server.shutdown()
+    assert sorted(site.changed()) == list(NODES) and {site.state(name) for name in NODES} == {BACK}
+    assert "query=errors" in Prometheus.asked[0]
+    ends = {name: one["since"] for name, one in site.record()["nodes"].items()}
+    first = datetime.datetime.fromisoformat(ends["node-1"][:-1])
+    assert all((datetime.datetime.fromisoformat(ends[name][:-1]) - first).total_seconds() >= 8 for name in NODES[1:])

@@ -16,7 +16,6 @@ import typing as t
 
 from tests.integration._hosts import Hosts
 from tests.integration._play import (
-    FOLDER,
     NAMESPACE_OF_TESTS,
     NODE_LABEL,
     RESOURCE,
@@ -96,9 +95,11 @@ class Rolling:
 
     def __init__(self, field: Nodes, version: str, *args: str, **more: t.Any) -> None:
         self._field = field
-        argv, env = command("upgrade", field.inventory(version, **more), *args)
+        where = field.inventory(version, **more)
+        argv, env = command("upgrade", where, *args)
         self._began = time.monotonic()
-        self._out, self._err = FOLDER / "rollout.out", FOLDER / "rollout.err"
+        # Two may go on at a time, each with an inventory of its own name.
+        self._out, self._err = where.with_suffix(".out"), where.with_suffix(".err")
         with open(self._out, "wb") as out, open(self._err, "wb") as err:
             self.process = subprocess.Popen(
                 argv, cwd=STAGED, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
@@ -118,6 +119,19 @@ class Rolling:
             return found
 
         until(90, "%s is %s" % (node, " or ".join(states)), there, 0.05)
+
+    def says(self, text: str) -> None:
+        """Wait until it tells people so; an error when it ends before."""
+
+        def there() -> bool:
+            found = text in self.told
+            assert found or self.process.poll() is None, "the run ended before it said %r: %s" % (
+                text,
+                self.told[-800:],
+            )
+            return found
+
+        until(90, "it says %r" % text, there, 0.2)
 
     def wait(self) -> Run:
         try:

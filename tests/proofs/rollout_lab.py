@@ -36,6 +36,7 @@ from tests.proofs._rollout_lab import (
     Field,
     Rolling,
 )
+from tests.proofs._rollout_scenes import beside, gates
 from tests.tools.stage import stage
 
 NAMES = ("it-r1", "it-r2", "it-r3")
@@ -192,6 +193,8 @@ PARTS: dict[str, t.Callable[[Part, Field], None]] = {
     "bad driver": bad_driver,
     "held": held,
     "killed": killed,
+    "gates": gates,
+    "beside": beside,
 }
 
 

@@ -38,6 +38,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "float": (float,),
     "int": (int,),
     "list": (list,),
+    "raw": (str, int, float, list, dict),
 }
 
 

@@ -18,6 +18,7 @@ from .._inputs.cluster import kubeconfig_text, plain
 from .._inputs.names import known, set_names
 from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS
+from .api import Cluster
 from .login import is_content
 
 
@@ -28,6 +29,7 @@ class OfTask:
     _loader: t.Any
     _compute_environment_string: t.Any
     _beside: t.Any
+    _tell: t.Any
 
     @contextlib.contextmanager
     def _environment(self) -> t.Iterator[None]:
@@ -63,6 +65,12 @@ class OfTask:
         """The input; a relative path is looked for where Ansible looks for files."""
         given = inputs["kubeconfig"]
         return given if is_content(given) else os.pathsep.join(map(self._found, given.split(os.pathsep)))
+
+    def _open(self, inputs: Inputs, timeout: float = 30.0) -> Cluster:
+        """The cluster of these inputs. It says on the screen of the run what it waits for."""
+        cluster = Cluster(self._kubeconfig(inputs), inputs["context"], timeout, self._decrypted)
+        cluster.tell = self._tell
+        return cluster
 
     def _found(self, path: str) -> str:
         whole = os.path.expanduser(path)

@@ -21,6 +21,7 @@ PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     BUDGET: {"type": "int"},
     INPUT + "airgap": {"type": "bool"},
     INPUT + "plan_exit": {"type": "bool"},
+    INPUT + "plan_upgrade": {"type": "bool"},
     INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
     POOL: {"type": "str"},
 }

@@ -36,7 +36,10 @@ DISTURBED = {RESTART: "restart a container runtime", EVICT: "reload the driver",
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The plan of one host. `reboot` is the input driver_reboot; `error` says why there is no plan."""
+    """The plan of one host. `reboot` is the input driver_reboot; `error` says why there is no plan.
+
+    `left` says why a rollout leaves the host as it is.
+    """
 
     host: str
     steps: t.Sequence[Data] = ()
@@ -44,6 +47,7 @@ class HostPlan:
     cautions: t.Sequence[Data] = ()
     reboot: str = "never"
     error: str = ""
+    left: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Totals(t.TypedDict):
     hosts: int
     change: int
     unchanged: int
+    left: int
     stopped: int
     unplanned: int
     clusters: int
@@ -91,13 +96,15 @@ class Totals(t.TypedDict):
 
 
 def totals(plans: t.Sequence[HostPlan], clusters: t.Sequence[ClusterPlan]) -> Totals:
-    """Each host counts once: a host that is stopped changes nothing."""
-    going = [plan for plan in plans if not plan.error and not plan.stops]
+    """Each host counts once: a host that is stopped, or that a rollout leaves alone, changes nothing."""
+    able = [plan for plan in plans if not plan.error and not plan.stops]
+    going = [plan for plan in able if not plan.left]
     actions = sum((cluster.actions for cluster in clusters), Counter[str]())
     return {
         "hosts": len(plans),
         "change": sum(1 for plan in going if plan.steps),
         "unchanged": sum(1 for plan in going if not plan.steps),
+        "left": len(able) - len(going),
         "stopped": sum(1 for plan in plans if plan.stops and not plan.error),
         "unplanned": sum(1 for plan in plans if plan.error),
         "clusters": len(clusters),
@@ -180,6 +187,7 @@ def _key(plan: HostPlan) -> tuple[t.Any, ...]:
     """What hosts of one group have in common. Details of problems name devices of one host, so their codes count."""
     return (
         plan.error,
+        plan.left,
         tuple(_steps(plan)),
         tuple(sorted(_kind(item) for item in plan.stops)),
         tuple(sorted(_kind(item) for item in _warnings(plan))),
@@ -215,6 +223,8 @@ def _group(plan: HostPlan, names: t.Sequence[str]) -> list[Line]:
         lines.append(Line(f"  and {count(len(plan.stops) - MOST_LINES, 'more stop')}", BAD))
     if plan.stops and plan.steps:
         lines.append(Line("  Without the stop:"))
+    elif plan.left:
+        lines += [Line(_short(f"  LEFT  Its node {plan.left}."), UNSURE), Line("  Without that:")]
     lines += _steps(plan)
     warnings = _warnings(plan)
     lines += [_problem("NOTE", item, on, UNSURE) for item in warnings[:MOST_LINES]]
@@ -299,6 +309,7 @@ def _totals(counted: Totals, plans: t.Sequence[HostPlan]) -> list[Line]:
     words = [
         f"{counted['change']} to change",
         f"{counted['unchanged']} as wanted",
+        *([f"{counted['left']} left as they are"] if counted["left"] else []),
         *([f"{counted['stopped']} stopped"] if counted["stopped"] else []),
         *([f"{counted['unplanned']} without a plan"] if counted["unplanned"] else []),
     ]
@@ -307,7 +318,7 @@ def _totals(counted: Totals, plans: t.Sequence[HostPlan]) -> list[Line]:
     kinds = Counter(
         kind
         for plan in plans
-        if not plan.stops and not plan.error
+        if not plan.stops and not plan.error and not plan.left
         for kind in {step["disruption"] for step in plan.steps}
         if kind in DISTURBED
     )

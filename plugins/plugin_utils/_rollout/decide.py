@@ -19,7 +19,22 @@ from .._text.line import line
 from .gates import Case, Refuse, Wait, gate, slots
 from .record import NodeRecord, Record
 from .settings import Settings
-from .states import ABORT, CORDON, DONE, FAILED, FINAL, HOLD, PAUSE, REQUIRED, ROLLOUT, SKIP, moment, stamp
+from .states import (
+    ABORT,
+    CORDON,
+    DONE,
+    FAILED,
+    FINAL,
+    HOLD,
+    HOST,
+    PAUSE,
+    REBOOT,
+    REQUIRED,
+    ROLLOUT,
+    SKIP,
+    moment,
+    stamp,
+)
 from .view import NodeView
 from .window import opens
 
@@ -46,46 +61,45 @@ class Skip:
 Outcome = t.Union[Begin, Wait, Skip, Refuse]
 
 
+@dataclass(frozen=True)
+class Asks:
+    """Who asks, and what it knows beside the record and the cluster.
+
+    `held` and `approved` are what people say; `metrics` is what the query said, None when it was not asked or could not
+    say. `lost` are nodes of this run that nobody works on any more; `waited` is for how many seconds this one has
+    waited for others.
+    """
+
+    run: str
+    held: str = ""
+    approved: str = ""
+    metrics: bool | None = None
+    lost: t.Collection[str] = ()
+    waited: float = 0.0
+
+
 def ask(
     settings: t.Mapping[str, Settings],
     record: Record | None,
     view: t.Sequence[NodeView],
     node: str,
     now: datetime.datetime,
-    *,
-    run: str,
-    held: str = "",
-    approved: str = "",
-    metrics: bool | None = None,
-    lost: t.Collection[str] = (),
-    waited: float = 0.0,
+    by: Asks,
 ) -> tuple[Record | None, Outcome]:
     """What `may_begin` says, and the record in which the slot is taken. It is the same record when nothing changed."""
     if record is None:
         return None, Refuse(
             "The record of the rollout was deleted while the run went on.", "Run again: it reads the nodes' states."
         )
-    if record.run == run:
+    if record.run == by.run:
         record = settled(record, now)
     entry, known = record.nodes.get(node), next((one for one in view if one.name == node), None)
-    if entry and known and known.run != run:
+    if entry and known and known.run != by.run:
         noted = entry.noted(known.state, known.run, now)
         record = record if noted is entry else _with(record, node, noted)
-    outcome = may_begin(
-        settings,
-        record,
-        view,
-        node,
-        now,
-        run=run,
-        held=held,
-        approved=approved,
-        metrics=metrics,
-        lost=lost,
-        waited=waited,
-    )
+    outcome = may_begin(settings, record, view, node, now, by)
     if isinstance(outcome, Begin):
-        return begun(record, node, now, run), outcome
+        return begun(record, node, now, by.run), outcome
     entry = record.nodes.get(node)
     if not isinstance(outcome, Skip) or not entry or entry.state != REQUIRED:
         return record, outcome
@@ -99,25 +113,16 @@ def may_begin(
     view: t.Sequence[NodeView],
     node: str,
     now: datetime.datetime,
-    *,
-    run: str,
-    held: str = "",
-    approved: str = "",
-    metrics: bool | None = None,
-    lost: t.Collection[str] = (),
-    waited: float = 0.0,
+    by: Asks,
 ) -> Outcome:
-    """`metrics` is what the query said, None when it was not asked or could not say.
-
-    `lost` are nodes of this run that nobody works on any more; `waited` is for how many seconds this one has.
-    """
+    """Whether a node may begin now; nothing is changed."""
     seen = {one.name: one for one in view}
     entry = record.nodes.get(node)
     known = seen.get(node)
     cordon = known is None or not known.foreign
-    if entry and entry.under_way and entry.run == run:
+    if entry and entry.under_way and entry.run == by.run:
         return Begin(entry.wave, True, cordon)
-    if record.run != run:
+    if record.run != by.run:
         return Refuse(f"The run {record.run} has taken over this rollout.", "Wait for its end, then run again.")
     if entry and entry.under_way:
         return Begin(entry.wave, True, cordon)
@@ -135,14 +140,15 @@ def may_begin(
         return Skip(f"The node {why}.")
     if own.last_wave and entry.wave > own.last_wave:
         return Skip(f"It is in wave {entry.wave}, and {ROLLOUT}last_wave is {own.last_wave}.")
-    case = Case(own, record, seen, node, entry, frozenset(lost))
-    outcome = _judged(case, now, held, approved, metrics)
+    outcome = _judged(Case(own, record, seen, node, entry, frozenset(by.lost)), now, by)
     if outcome is None:
         return Begin(entry.wave, False, cordon)
-    if not isinstance(outcome, Wait) or not own.slot_timeout:
+    if not isinstance(outcome, Wait) or outcome.patient:
         return outcome
+    if not own.slot_timeout:
+        return replace(outcome, reason=f"{outcome.reason} (for ever: {ROLLOUT}slot_timeout is 0)")
     newest = max(record.started, *(one.since for one in record.nodes.values()))
-    idle = min(waited, (now - moment(newest)).total_seconds())
+    idle = min(by.waited, (now - moment(newest)).total_seconds())
     if idle >= own.slot_timeout:
         return Refuse(
             f"No node began or ended for {idle:.0f} s: {outcome.reason}",
@@ -151,16 +157,18 @@ def may_begin(
     return outcome
 
 
-def _judged(case: Case, now: datetime.datetime, held: str, approved: str, metrics: bool | None) -> Wait | Refuse | None:
+def _judged(case: Case, now: datetime.datetime, by: Asks) -> Wait | Refuse | None:
     """What is against it: first what ends it, then what passes. None: nothing."""
     found = [
         Refuse(
             f"The rollout was aborted: its ConfigMap has the label {HOLD}={ABORT}.", "Remove the label and run again."
         )
-        if held == ABORT
+        if by.held == ABORT
         else None,
-        Wait(f"the rollout is paused: its ConfigMap has the label {HOLD}={PAUSE}") if held == PAUSE else None,
-        *gate(case, now, approved),
+        Wait(f"the rollout is paused: its ConfigMap has the label {HOLD}={PAUSE}", patient=True)
+        if by.held == PAUSE
+        else None,
+        *gate(case, now, by.approved),
         _window(case.settings, now),
         *slots(case),
     ]
@@ -169,15 +177,15 @@ def _judged(case: Case, now: datetime.datetime, held: str, approved: str, metric
         for one in against:
             if isinstance(one, kind):
                 return one
-    if case.settings.metrics and case.entry.wave > 1 and not metrics:
-        said = "did not answer yet" if metrics is None else "says no"
+    if case.settings.metrics and case.entry.wave > 1 and not by.metrics:
+        said = "did not answer yet" if by.metrics is None else "says no"
         return Wait(f"the query of {ROLLOUT}metrics {said}", needs="metrics")
     return None
 
 
 def _window(settings: Settings, now: datetime.datetime) -> Wait | None:
     until = opens(settings.window, now)
-    return Wait(f"the maintenance window opens at {stamp(until)}", until) if until else None
+    return Wait(f"the maintenance window opens at {stamp(until)}", until, patient=True) if until else None
 
 
 def _left_out(known: NodeView | None, settings: t.Mapping[str, Settings]) -> str:
@@ -188,6 +196,10 @@ def _left_out(known: NodeView | None, settings: t.Mapping[str, Settings]) -> str
 def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record:
     """The record with a slot for the node; one that is taken over keeps its state and its time."""
     entry = record.nodes[node]
+    if entry.state == REBOOT:
+        # It no longer waits for a person: it has a slot again.
+        entry = replace(entry, state=HOST)
+        record = _with(record, node, entry)
     if entry.under_way:
         return (
             record
@@ -198,7 +210,7 @@ def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record
 
 
 def ended(record: Record | None, node: str, state: str, reason: str, now: datetime.datetime, run: str) -> Record:
-    """The record with the node done, failed, or given back as REQUIRED (nothing was changed).
+    """The record with the node done, failed, given back as REQUIRED (nothing was changed), or left at REBOOT.
 
     NpuError when another run has taken it over. A second time it changes nothing.
     """
@@ -212,6 +224,8 @@ def ended(record: Record | None, node: str, state: str, reason: str, now: dateti
         return replace(record, nodes={name: one for name, one in record.nodes.items() if name != node})
     if state == REQUIRED:
         return _with(record, node, NodeRecord(entry.pool, entry.wave))
+    if state == REBOOT:
+        return _with(record, node, replace(entry, state=state, since=stamp(now), reason=line(reason)))
     away = (now - moment(entry.since)).total_seconds()
     seconds = away if state == DONE and away >= 0 else None
     final = replace(entry, state=state, since=stamp(now), reason=line(reason), seconds=seconds, former=())
@@ -225,6 +239,7 @@ def abandoned(record: Record, node: str) -> frozenset[str]:
         name
         for name, one in record.nodes.items()
         if own and one.pool == own.pool and 0 < one.wave < own.wave and one.state not in FINAL
+        if not record.waits_for_reboot(one)
     )
 
 

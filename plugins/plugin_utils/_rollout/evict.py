@@ -13,6 +13,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import ApiError, Cluster, Data, list_served
+from .._nodes.readiness import node_ready
 from .._text.line import line
 from . import states
 from .node import NodeWriter, gates_to_close
@@ -250,7 +251,9 @@ class Drain:
     def _stuck(self, leaving: Leaving, limit: float) -> NpuError:
         """Why each pod is still there."""
         now = self._clock()
-        told, steps = [], []
+        told: list[str] = []
+        steps: list[str] = []
+        lost = self._is_lost() if leaving.going else False
         budgets = self._budgets() if any(map(self._refused_by_budget, leaving.evict)) else []
         for pod in leaving.evict:
             refusal = self._refusals.get(_uid(pod))
@@ -274,7 +277,10 @@ class Drain:
                 steps.append("Look for a webhook that answers for evictions.")
         for pod in leaving.going:
             grace = _grace(pod)
-            if self._is_late(pod, now):
+            if lost:
+                told.append("%s cannot end, since the node is not Ready" % pod_name(pod))
+                steps.append("Bring the node back (its kubelet, its network, its power), and run again.")
+            elif self._is_late(pod, now):
                 finalizers = pod["metadata"].get("finalizers")
                 if finalizers:
                     why, step = (
@@ -295,6 +301,16 @@ class Drain:
             "Node %s was not drained within %d s: %s." % (self._node, limit, listed(told)),
             " ".join(dict.fromkeys(steps)),
         )
+
+    def _is_lost(self) -> bool:
+        """Whether no kubelet ends pods on the node; False where a busy server does not say."""
+        try:
+            node = self._cluster.get("v1", "Node", self._node)
+        except NpuError as exc:
+            if not is_passing(exc):
+                raise
+            return False
+        return node is not None and not node_ready(node)
 
     def _refused_by_budget(self, pod: Data) -> bool:
         refusal = self._refusals.get(_uid(pod))

@@ -61,10 +61,7 @@ class Fleet:
     @property
     def limited(self) -> bool:
         """Whether hosts may have to wait for each other."""
-        return any(
-            one.waves or one.max_parallel or one.max_unavailable != "100%" or one.failure_budget or one.window
-            for one in self.settings.values()
-        )
+        return any(one.limited for one in self.settings.values())
 
     def cut(self, store: Store, run: str, observed: datetime.datetime, now: datetime.datetime, write: bool) -> None:
         """Make this run the owner of the record; with `write` in the store too."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .record import NodeRecord, Record
 from .settings import Settings, share
-from .states import APPROVED, FAILED, FINAL, REQUIRED, ROLLOUT, moment, stamp
+from .states import APPROVED, FAILED, FINAL, JOBS, REQUIRED, ROLLOUT, moment, stamp
 from .view import NodeView
 
 _NAMED = 5
@@ -19,11 +19,17 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Wait:
-    """It can begin later, at `until` where that is known. `needs` is "metrics" when only the query is missing."""
+    """It can begin later, at `until` where that is known. `needs` is "metrics" when only the query is missing.
+
+    `patient` is a wait that has its own end, or that a person asked for: no limit ends it. `nodes` are those under way
+    that it waits for.
+    """
 
     reason: str
     until: datetime.datetime | None = None
     needs: str = ""
+    patient: bool = False
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,12 @@ class Case:
     def failed(self, name: str, one: NodeRecord) -> bool:
         return one.state == FAILED or name in self.lost and one.state not in FINAL
 
+    def waits(self, reason: str, nodes: t.Iterable[str]) -> Wait:
+        """For these nodes. One that waits for its jobs does so as long as it may by itself."""
+        working = tuple(name for name in nodes if self.record.nodes[name].under_way)
+        jobs = any(self.seen[name].state == JOBS for name in working if name in self.seen)
+        return Wait(reason, patient=jobs, nodes=working)
+
     def left_alone(self, name: str) -> bool:
         known = self.seen.get(name)
         return known is None or bool(known.left_alone(self.settings))
@@ -69,9 +81,17 @@ def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refus
             found.append(_spent(case, number, failed))
         if number == case.entry.wave:
             break
+        reboot = [name for name, one in nodes.items() if case.record.waits_for_reboot(one)]
+        if reboot:
+            found.append(
+                Refuse(
+                    f"Wave {number} is not proven yet: {named(reboot)} has to be rebooted by a person.",
+                    f"Reboot {reboot[0]} and run again.",
+                )
+            )
         due = [name for name, one in nodes.items() if name not in failed and _due(case, name, one)]
         if due:
-            found.append(Wait(f"wave {number} has not ended: {named(due)}"))
+            found.append(case.waits(f"wave {number} has not ended: {named(due)}", due))
         elif not failed and all(one.state == REQUIRED for one in nodes.values()):
             found.append(
                 Refuse(
@@ -86,7 +106,9 @@ def gate(case: Case, now: datetime.datetime, approved: str) -> list[Wait | Refus
 
 
 def _due(case: Case, name: str, one: NodeRecord) -> bool:
-    return one.under_way or one.state == REQUIRED and not case.left_alone(name)
+    if one.under_way:
+        return not case.record.waits_for_reboot(one)
+    return one.state == REQUIRED and not case.left_alone(name)
 
 
 def _spent(case: Case, number: int, failed: t.Sequence[str]) -> Refuse:
@@ -105,11 +127,10 @@ def _between(case: Case, now: datetime.datetime, last: str, approved: str) -> li
     soak = datetime.timedelta(seconds=case.settings.soak)
     rest = min(moment(last) + soak - now, soak) if soak and last else datetime.timedelta()
     if rest > datetime.timedelta():
-        found.append(Wait(f"wave {case.entry.wave - 1} soaks until {stamp(now + rest)}", now + rest))
+        found.append(Wait(f"wave {case.entry.wave - 1} soaks until {stamp(now + rest)}", now + rest, patient=True))
     if case.settings.approval and not _approves(approved, case.entry.wave):
-        found.append(
-            Wait(f"wave {case.entry.wave} is not approved: annotate the ConfigMap with {APPROVED}={case.entry.wave}")
-        )
+        what = f"wave {case.entry.wave} is not approved: annotate the ConfigMap with {APPROVED}={case.entry.wave}"
+        found.append(Wait(what, patient=True))
     return found
 
 
@@ -123,7 +144,7 @@ def slots(case: Case) -> list[Wait | Refuse]:
     found: list[Wait | Refuse] = []
     active = [name for name, one in case.record.nodes.items() if _active(case, name, one)]
     if case.settings.max_parallel and len(active) >= case.settings.max_parallel:
-        found.append(Wait(f"{ROLLOUT}max_parallel is {case.settings.max_parallel}: {named(active)}"))
+        found.append(case.waits(f"{ROLLOUT}max_parallel is {case.settings.max_parallel}: {named(active)}", active))
     known = case.seen[case.node]
     # One that we keep out of service, since it failed, takes nothing more away.
     return found if known.ours and known.down else found + _unavailable(case)
@@ -144,7 +165,8 @@ def _unavailable(case: Case) -> list[Wait | Refuse]:
             )
         ]
     if len(away) >= limit:
-        return [Wait(f"{what}: {named([f'{name} {why[0]}' for name, why in away.items()])}")]
+        told = f"{what}: {named([f'{name} {why[0]}' for name, why in away.items()])}"
+        return [case.waits(told, (name for name in away if name in case.record.nodes))]
     return []
 
 
@@ -155,12 +177,16 @@ def _pool(case: Case, one: NodeView) -> str:
 
 
 def _active(case: Case, name: str, one: NodeRecord) -> bool:
-    return one.under_way and one.pool == case.entry.pool and one.wave > 0 and name not in case.lost
+    if one.pool != case.entry.pool or name in case.lost or case.record.waits_for_reboot(one):
+        return False
+    return one.under_way and one.wave > 0
 
 
 def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
     """Why a node counts as unavailable, and whether nobody works on it; None when it is there."""
     entry = case.record.nodes.get(one.name)
+    if entry and case.record.waits_for_reboot(entry):
+        return "waits for a reboot by a person", True
     if entry and entry.under_way and not (entry.wave and one.name not in case.lost):
         return f"was left under way by the run {entry.run}", True
     if entry and entry.under_way:

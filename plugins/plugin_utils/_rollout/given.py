@@ -17,14 +17,16 @@ from .._components.registry import COMPONENTS
 from .._inputs.cluster import wants_smoke
 from .._inputs.normalise import normalise, suggestion
 from .._inputs.roles import raw_inputs, role_defaults, role_inputs
-from .._objects.names import OPERANDS, role
-from .settings import Settings, read_pools
+from .._objects.names import INPUT, OPERANDS, role
+from .settings import Settings, read_pools, seconds
 from .states import ROLLOUT
 
 Data = dict[str, t.Any]
 ROLE = role("rollout")
 # What the playbook that goes by waves sets; the defaults of the role read it.
 UPGRADE = f"__{ROLLOUT}upgrade"
+# What people set for the playbook plan.
+PLAN = INPUT + "plan_upgrade"
 HOOKS = ("before", "after")
 _KEY = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _VALUES = r"[\w.,\s-]*"
@@ -32,7 +34,29 @@ _REQUIREMENT = rf"\s*(?:!\s*)?{_KEY}\s*(?:(?:=|==|!=)\s*[\w.-]*|\s(?:in|notin)\s
 _SELECTOR = re.compile(rf"\A{_REQUIREMENT}(?:,{_REQUIREMENT})*\Z")
 # The least of each: less is found only when a node is out of service, or its host changed.
 LEAST = {"wait_timeout": 0, "evict_timeout": 1, "return_timeout": 1, "grace": -1}
+# Those with a unit or in seconds, beside what `settings` reads for each pool.
+DURATIONS = ("wait_timeout", "evict_timeout", "return_timeout")
 POOL_GROUP = "npu_pool_"
+# System, its version, and the kernel, as module_utils/_base/pool.py makes a key of them.
+_POOL = re.compile(r"\A[a-z0-9]+(?:_[a-z0-9]+)+_k(?:[0-9]+(?:_[a-z0-9]+)*|unknown)\Z")
+
+
+class Pools(t.NamedTuple):
+    """The keys of pools; `whole` when they are those of every host of the inventory."""
+
+    keys: frozenset[str]
+    whole: bool
+
+
+def pools_of(groups: t.Mapping[str, t.Sequence[str]], observed: t.Mapping[str, str], hosts: t.Collection[str]) -> Pools:
+    """What is known of the pools of an inventory.
+
+    `groups` are its own and those that this run has made; `observed` are {host: pool} of hosts that an earlier run has
+    looked at; `hosts` are all that may have one.
+    """
+    made = {name[len(POOL_GROUP) :]: found for name, found in groups.items() if name.startswith(POOL_GROUP)}
+    placed = {host for found in made.values() for host in found} | set(observed)
+    return Pools(frozenset({*made, *observed.values()}), placed.issuperset(hosts))
 
 
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> Data:
@@ -44,7 +68,14 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> Data:
         if raw[name] is None or (raw[name] == "" and spec[name]["type"] == "raw"):
             raw[name] = templar.template(value)
     typed = normalise(raw, spec)
-    return {name[len(ROLLOUT) :]: typed[name] for name in spec}
+    found = {name[len(ROLLOUT) :]: typed[name] for name in spec}
+    found.update({name: seconds(ROLLOUT + name, found[name]) for name in DURATIONS})
+    # -1 leaves it to the pod.
+    found["grace"] = -1 if str(found["grace"]).strip() == "-1" else int(seconds(ROLLOUT + "grace", found["grace"]))
+    if found["metrics"]:
+        timeout = seconds(ROLLOUT + "metrics.timeout", found["metrics"]["timeout"])
+        found["metrics"] = {**found["metrics"], "timeout": timeout}
+    return found
 
 
 def settings_of(inputs: t.Mapping[str, t.Any], pools: t.Collection[str]) -> dict[str, Settings]:
@@ -52,15 +83,22 @@ def settings_of(inputs: t.Mapping[str, t.Any], pools: t.Collection[str]) -> dict
     return read_pools(inputs, {*pools, *(inputs["pools"] or {})})
 
 
-def judge(inputs: t.Mapping[str, t.Any], groups: t.Iterable[str] | None) -> None:
+def judge(inputs: t.Mapping[str, t.Any], pools: Pools | None) -> None:
     """NpuError on what cannot work, before a host is touched.
 
-    `groups` are those of the inventory, once the hosts are in their pools: a pool that is none of them is unknown.
+    `pools` are those of the inventory, once the hosts of the run are in theirs; None before that. A pool that is none
+    of them is unknown, unless it may be that of a host that nobody has looked at.
     """
-    if groups is None:
+    own = inputs["pools"] if isinstance(inputs["pools"], t.Mapping) else {}
+    guessed = [
+        name
+        for name in own
+        if pools and not pools.whole and _POOL.match(str(name)) and not str(name).startswith(POOL_GROUP)
+    ]
+    if pools is None:
         settings_of(inputs, ())
     else:
-        read_pools(inputs, {name[len(POOL_GROUP) :] for name in groups if name.startswith(POOL_GROUP)})
+        read_pools(inputs, {*pools.keys, *guessed})
     _judge_hooks(inputs)
     for name, least in LEAST.items():
         if inputs[name] < least:

@@ -4,7 +4,7 @@
 """The record of a rollout on hosts without Kubernetes: a file of the controller, below a lock.
 
 It is JSON with the keys `run` (the record), `held` (pause, abort, or empty) and `approved`, as the ConfigMap of a
-cluster has them.
+cluster has them, and `down`, the hosts that have failed and not worked since, which a node would show itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .record import Record, from_json, to_json
-from .states import ABORT, FAILED, PAUSE
+from .states import ABORT, DONE, FAILED, PAUSE
 from .view import NodeView
 
 T = t.TypeVar("T")
@@ -38,13 +38,11 @@ class Seen(t.NamedTuple):
     nodes: t.Sequence[NodeView]
 
 
-def _seen(name: str, pool: str, record: Record | None) -> NodeView:
-    """A host as a node. One that failed is out of service, and by us: it is tried again."""
+def _seen(name: str, pool: str, record: Record | None, failed: bool) -> NodeView:
+    """A host as a node. One that failed is out of service, and by us, until it works again: it is tried again."""
     entry = record.nodes.get(name) if record else None
-    if entry is None:
-        return NodeView(name, pool)
-    failed = entry.state == FAILED
-    return NodeView(name, pool, schedulable=not failed, ours=failed, state=entry.state, run=entry.run)
+    state = FAILED if failed else entry.state if entry else ""
+    return NodeView(name, pool, schedulable=not failed, ours=failed, state=state, run=entry.run if entry else "")
 
 
 class LocalStore:
@@ -57,12 +55,13 @@ class LocalStore:
         self.path = Path(where or folder()) / f"rollout-{name}.json"
         self.held = self.approved = ""
         self._hosts = hosts
+        self._down: frozenset[str] = frozenset()
 
     def look(self) -> Seen:
         """Hosts are in service until one has failed: the record alone says which are under way."""
         with self._locked():
             record = self._read()
-        return Seen([_seen(name, pool, record) for name, pool in self._hosts.items()])
+        return Seen([_seen(name, pool, record, name in self._down) for name, pool in self._hosts.items()])
 
     def claim(self, run: str) -> None:
         """The record alone decides: hosts without a cluster are changed from one controller."""
@@ -78,8 +77,18 @@ class LocalStore:
             if after is not None and after != record:
                 # What a person approved is of one rollout.
                 approved = self.approved if record is None or record.id == after.id else ""
-                self._write({"approved": approved, "held": self.held, "run": json.loads(to_json(after))})
+                run = json.loads(to_json(after))
+                self._write({"approved": approved, "held": self.held, "run": run, "down": sorted(self._left(after))})
             return answer
+
+    def _left(self, after: Record) -> frozenset[str]:
+        """The hosts that are down with this record: not one that is done, or of which the record knows nothing to do.
+
+        Of hosts that are no part of this run nothing new is known.
+        """
+        failed = {name for name, one in after.nodes.items() if one.state == FAILED}
+        works = {name for name, one in after.nodes.items() if one.state == DONE} | (set(self._hosts) - set(after.nodes))
+        return (self._down | failed) - works
 
     @contextlib.contextmanager
     def _locked(self) -> t.Iterator[None]:
@@ -99,6 +108,7 @@ class LocalStore:
 
     def _read(self) -> Record | None:
         self.held = self.approved = ""
+        self._down = frozenset()
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -109,6 +119,7 @@ class LocalStore:
             raise NpuError("The record of the rollout, %s, is damaged." % self.path, "Delete it, and run again.")
         held = str(data.get("held") or "")
         self.held, self.approved = held if held in (PAUSE, ABORT) else "", str(data.get("approved") or "")
+        self._down = frozenset(map(str, data.get("down") or ()))
         return from_json(json.dumps(data["run"]))
 
     def _write(self, data: dict[str, t.Any]) -> None:

@@ -98,6 +98,15 @@ class NodeWriter:
         self.open_gates()
         return self._change(lambda node: self._end(node, states.DONE, ""), "Return node %s" % self.name)
 
+    def works_again(self) -> bool:
+        """What a node that was given back says of its failure is over: its host has nothing left to do."""
+
+        def judge(node: Data) -> Data | None:
+            failed = _labels(node).get(states.LABEL) == states.FAILED and not without_taint(node)
+            return self._patch(node, states.DONE, {states.REASON: None}) if failed else None
+
+        return self._change(judge, "Label node %s %s" % (self.name, states.DONE), begins=True)
+
     def give_back(self, reason: str) -> bool:
         """After a failure that changed nothing on the host: as it was before, with the reason.
 

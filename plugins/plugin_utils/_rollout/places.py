@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import typing as t
+import uuid
 
+from ansible.errors import AnsibleError
 from ansible.template import Templar
-from ansible_collections.rebellions.npu.plugins.module_utils._base.model import DISRUPTIONS, NONE, RESTART
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import DISRUPTIONS, NONE, RESTART, NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DOCKER
 
 from .._cluster.api import Cluster, Data
@@ -19,7 +21,8 @@ from .._deliver_cluster.opened import named_member, nodes_to_leave
 from .._inputs import cluster as of_cluster
 from .._inputs.alike import alike
 from .._inputs.names import known
-from .._inputs.roles import OBSERVATION, raw_inputs, role_defaults, role_inputs
+from .._inputs.roles import OBSERVATION, PREFLIGHT, raw_inputs, role_defaults, role_inputs
+from .._nodes.nodes import member_record
 from .._nodes.readiness import allocatable_npus
 from .._nodes.records import Member, Named
 from .._objects.inputs import Inputs
@@ -28,11 +31,16 @@ from .._objects.parts import GATE_PREFIX, SKIP_LABEL
 from . import given as of_rollout
 from .evict import list_budgets, look_at, look_of
 from .fleet import Going
+from .node import NodeWriter
 from .pods import KEEP, REFUSE, Policy, in_the_way, pod_name
 from .states import GATES
 from .table import Pods
-from .turn import is_unfinished
+from .turn import KEYWORDS, Back, Refused, is_unfinished
 
+# What the roles register: the plan of a host, and its leave.
+PLAN, LEFT, DRAINED = "%s_plan" % PREFLIGHT, "__%s_left" % of_rollout.ROLE, "__%s_drained" % of_rollout.ROLE
+# Strategies that take all hosts of a batch through a task together.
+LOCKSTEP = ("linear", "debug")
 # Inputs that differ from host to host.
 _OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", INPUT + "discover_expected_addresses"})
 # More nodes than these are not asked one by one for their pods, where they are this part of their cluster or more.
@@ -50,6 +58,8 @@ class Place(t.NamedTuple):
 
 class Places(OfTask):
     """Reads what the hosts of a play say of their place."""
+
+    _templar: t.Any
 
     def _places(self, task_vars: t.Mapping[str, t.Any], hosts: t.Collection[str]) -> list[Place]:
         """These hosts by cluster, and by inputs where they differ within one."""
@@ -74,6 +84,57 @@ class Places(OfTask):
             found = read_login(self._kubeconfig(operands), operands["context"])
             login = (found.name, str(found.mark))
         return Place(login, operands, given, [])
+
+    def _back(self, mine: Data, place: Place, task_vars: Data) -> Back:
+        """What the node must offer to be back: as many NPUs as its host has now, where it offered some before."""
+        plan = whole(task_vars, registered_of(task_vars, PLAN))
+        facts = facts_of(plan)
+        source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
+        record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
+        unready = [one for name in (LEFT, DRAINED) for one in registered_of(task_vars, name).get("unready") or ()]
+        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
+
+    def _playbook(self, task_vars: t.Mapping[str, t.Any]) -> tuple[str, str]:
+        """The playbook whose defaults this play has; where the playbook plan asks, how to see those of the other."""
+        if self._templar.template(task_vars.get(of_rollout.UPGRADE, False)):
+            return "upgrade", ""
+        return "site", "Show that of upgrade: -e %s=true" % of_rollout.PLAN if of_rollout.UPGRADE in task_vars else ""
+
+    def _together(self, turns: t.Mapping[str, Data], mine: Data, batch: t.Collection[str]) -> list[str]:
+        """The nodes of the hosts of this play that do not go on before this one has begun. NpuError where their waves
+        differ: none but the first could begin."""
+        others = [turns[host] for host in batch if host in turns]
+        waves = {one["wave"] for one in others if one["pool"] == mine["pool"] and one["wave"]}
+        if len(waves) > 1:
+            told = ", ".join(map(str, sorted(waves)))
+            raise Refused("The play has the strategy linear and takes hosts of the waves %s at once." % told, KEYWORDS)
+        return [one["node"] for one in others if one["node"] != mine["node"]]
+
+    def _is_linear(self) -> bool:
+        """Whether no host of the play goes on before all of them have done a task; False where that is not known."""
+        part = self._task
+        while part is not None and getattr(part, "_play", None) is None:
+            part = getattr(part, "_parent", None)
+        try:
+            strategy = str(self._templar.template(part._play.strategy)) if part else ""
+        except AnsibleError:
+            return False
+        return strategy.rpartition(".")[2] in LOCKSTEP
+
+    def _say_works_again(
+        self, task_vars: t.Mapping[str, t.Any], plans: t.Mapping[str, Data], hosts: list[str]
+    ) -> list[str]:
+        """Let the nodes of these hosts say so that were given back after a failure; warnings where one may not."""
+        told: list[str] = []
+        for place in self._places(task_vars, hosts):
+            try:
+                cluster = self._open(place.operands)
+                nodes, _wrong = self._nodes(cluster, place, plans, task_vars)
+                for node in filter(None, nodes.values()):
+                    NodeWriter(cluster, node["metadata"]["name"], uuid.uuid4().hex[:12]).works_again()
+            except NpuError as exc:
+                told.append(str(exc))
+        return told
 
     def _nodes(
         self, cluster: Cluster | None, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
@@ -121,6 +182,11 @@ def worst_of(plan: t.Mapping[str, t.Any]) -> str:
 
 def disturbs(plan: t.Mapping[str, t.Any]) -> bool:
     return worst_of(plan) != NONE
+
+
+def works(plan: t.Mapping[str, t.Any]) -> bool:
+    """Whether nothing of a plan, or of what its host is, asks for a node to leave service."""
+    return not (disturbs(plan) or plan["stops"] or plan.get("unrepaired"))
 
 
 def keeps_pods(plan: t.Mapping[str, t.Any]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._text.line import line
-from .states import FINAL, REQUIRED, STATES, UNDER_WAY, moment, stamp
+from .states import FINAL, REBOOT, REQUIRED, STATES, UNDER_WAY, moment, stamp
 from .waves import Waves
 
 Data = dict[str, t.Any]
@@ -66,6 +66,10 @@ class Record:
     run: str
     pools: t.Mapping[str, PoolRecord] = field(default_factory=dict)
     nodes: t.Mapping[str, NodeRecord] = field(default_factory=dict)
+
+    def waits_for_reboot(self, node: NodeRecord) -> bool:
+        """Whether this run has done its part of a node, and a person has to reboot it; the next run takes it up."""
+        return node.state == REBOOT and node.run == self.run and node.wave > 0
 
     def of_wave(self, pool: str, wave: int) -> dict[str, NodeRecord]:
         names = self.pools[pool].waves[wave - 1] if pool in self.pools and wave > 0 else ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from .record import NO_WAVE, NodeRecord, PoolRecord, Record
 from .settings import Settings
-from .states import DONE, FAILED, FINAL, REQUIRED, UNDER_WAY, moment, stamp
+from .states import DONE, FAILED, FINAL, REBOOT, REQUIRED, UNDER_WAY, moment, stamp
 from .view import NodeView
 from .waves import Waves, cut
 
@@ -105,7 +105,7 @@ class _Start:
         known = self.seen.get(name)
         if known is None or not (same or entry.under_way):
             return None
-        if entry.under_way:
+        if entry.under_way and (name in self.need or name not in self.hosts or not same or entry.state != REBOOT):
             return entry if name in self.need or name not in self.hosts else None
         if entry.state in FINAL and (
             name not in self.hosts or moment(entry.since) >= self.observed.replace(microsecond=0)
@@ -115,8 +115,8 @@ class _Start:
         if name in self.need:
             pool = self.need[name]
             return None if self.left_alone(name, pool) else NodeRecord(pool, NO_WAVE)
-        if entry.state == FAILED:
-            # The host was repaired by hand.
+        if entry.state in (FAILED, REBOOT):
+            # The host was repaired, or rebooted, by hand.
             return replace(entry, state=DONE, since=stamp(self.now), reason="")
         return entry if entry.state == DONE else None
 

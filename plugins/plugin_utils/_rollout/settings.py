@@ -19,6 +19,8 @@ from .window import Window, read_windows
 INVENTORY, SPREAD, RACK = "inventory", "spread", "rack"
 LEAVE_ALONE, UPGRADE = "skip", "upgrade"
 ZONE_LABEL = "topology.kubernetes.io/zone"
+# Seconds: longer than the host part of a node takes, a reboot included.
+SLOT_TIMEOUT = 3600.0
 # What each pool may have for itself in pools.
 PACE: dict[str, t.Any] = {
     "waves": (),
@@ -32,7 +34,7 @@ PACE: dict[str, t.Any] = {
     "window": (),
     "approval": False,
     "last_wave": 0,
-    "slot_timeout": 0,
+    "slot_timeout": SLOT_TIMEOUT,
     "foreign_cordon": LEAVE_ALONE,
 }
 _COUNT = re.compile(r"\A\s*([0-9]{1,6})\s*(%?)\s*\Z")
@@ -60,10 +62,17 @@ class Settings:
     approval: bool = False
     # Nodes of later waves are left as they are; 0: none.
     last_wave: int = 0
-    # Seconds without progress after which a host no longer waits; 0: it waits as long as it can still begin.
-    slot_timeout: float = 0.0
+    # Seconds without progress after which a host no longer waits for other nodes; 0: for ever.
+    slot_timeout: float = SLOT_TIMEOUT
     foreign_cordon: str = LEAVE_ALONE
     metrics: bool = False
+
+    @property
+    def limited(self) -> bool:
+        """Whether hosts of the pool may have to wait for each other."""
+        return bool(
+            self.waves or self.max_parallel or self.max_unavailable != "100%" or self.failure_budget or self.window
+        )
 
 
 def share(size: int | str, total: int) -> int:
@@ -93,13 +102,13 @@ def read_settings(inputs: t.Mapping[str, t.Any], place: str = ROLLOUT) -> Settin
         max_unavailable=unavailable,
         max_parallel=_whole(place + "max_parallel", given["max_parallel"]),
         failure_budget=_size(place + "failure_budget", given["failure_budget"]),
-        soak=_seconds(place + "soak", given["soak"]),
+        soak=seconds(place + "soak", given["soak"]),
         order=order,
         order_label=label.strip(),
         window=read_windows(place + "window", given["window"]),
         approval=_yes(place + "approval", given["approval"]),
         last_wave=_whole(place + "last_wave", given["last_wave"]),
-        slot_timeout=_seconds(place + "slot_timeout", given["slot_timeout"]),
+        slot_timeout=seconds(place + "slot_timeout", given["slot_timeout"]),
         foreign_cordon=_word(place + "foreign_cordon", given["foreign_cordon"], (LEAVE_ALONE, UPGRADE)),
         metrics=bool((given.get("metrics") or {}).get("query")),
     )
@@ -168,11 +177,13 @@ def _whole(name: str, value: t.Any) -> int:
     return int(text)
 
 
-def _seconds(name: str, value: t.Any) -> float:
+def seconds(name: str, value: t.Any) -> float:
+    """A duration in seconds: a number of them, or text with a unit. NpuError names the input."""
     match = None if isinstance(value, bool) else _DURATION.match(str(value))
     if not match:
         raise NpuError(
-            f"{name} is {line(repr(value), 60)}, which is not a time.", "Write a number of seconds, such as 1800."
+            f"{name} is {line(repr(value), 60)}, which is not a duration.",
+            "Write seconds, such as 1800, or a unit: 90s, 30m, 2h, 1d.",
         )
     return float(match.group(1)) * _SECONDS[match.group(2)]
 

@@ -14,9 +14,11 @@ from .._plan.words import change, count, disruption, hosts
 from .._text.screen import BAD, CHANGE, DISRUPT, TITLE, UNSURE, Line, some
 from .fleet import Fleet, Going, seconds_of
 from .settings import Settings
+from .states import ROLLOUT
 
 # More waves, groups of hosts, or pods than these are counted.
 MOST_WAVES, MOST_GROUPS, MOST_NAMES = 12, 8, 8
+LATER = "is of a wave after %slast_wave" % ROLLOUT
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,16 @@ class Row:
 class Table(t.NamedTuple):
     """The rows of all hosts, wave by wave; seconds, or None for not known; how fast each pool goes.
 
-    `left` are {host: why it is left as it is}.
+    `left` are {host: why its node is left as it is}. `playbook` is the one whose defaults it has; `other` says how to
+    see those of the other one.
     """
 
     waves: t.Sequence[t.Sequence[Row]]
     seconds: float | None
     pace: t.Sequence[str]
     left: t.Mapping[str, str]
+    playbook: str = "site"
+    other: str = ""
 
 
 def row(one: Going, wave: int, pods: Pods) -> Row:
@@ -81,7 +86,9 @@ def row(one: Going, wave: int, pods: Pods) -> Row:
     )
 
 
-def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> Table:
+def table(
+    fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int, playbook: str = "site", other: str = ""
+) -> Table:
     """`pods` has those of each host. Waves have the numbers of the record, by which a person approves them."""
     rows: dict[int, list[Row]] = {}
     left: dict[str, str] = {}
@@ -91,6 +98,9 @@ def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> 
                 left[one.host] = fleet.left[one.node]
             else:
                 number = fleet.wave_of(one.node)
+                last = fleet.settings[one.pool].last_wave
+                if last and number > last:
+                    left[one.host] = LATER
                 rows.setdefault(number, []).append(row(one, number, pods.get(one.host, Pods())))
     waves = [rows[number] for number in sorted(rows)]
     times = [seconds_of(fleet, forks) for fleet in fleets]
@@ -99,7 +109,8 @@ def table(fleets: t.Sequence[Fleet], pods: t.Mapping[str, Pods], forks: int) -> 
         "%s: %s" % (pool, ", ".join(_pace(own)))
         for pool, own in {one.pool: fleet.settings[one.pool] for fleet in fleets for one in fleet.going}.items()
     ]
-    return Table(waves, max(known) if known and len(known) == len(times) else None, pace, left)
+    seconds = max(known) if known and len(known) == len(times) else None
+    return Table(waves, seconds, pace, left, playbook, other)
 
 
 def _pace(own: Settings) -> list[str]:
@@ -114,6 +125,8 @@ def _pace(own: Settings) -> list[str]:
         told.append("each wave after the first waits for an approval")
     if own.window:
         told.append("nodes begin only in its maintenance windows")
+    if not own.slot_timeout:
+        told.append("nodes wait for others for ever")
     if own.last_wave:
         told.append("this run ends after wave %d" % own.last_wave)
     return told
@@ -122,7 +135,10 @@ def _pace(own: Settings) -> list[str]:
 def lines(found: Table) -> list[Line]:
     """The table for people; equal hosts of a wave once."""
     total = sum(map(len, found.waves))
-    told = [Line("Rollout of %s in %s" % (count(total, "host"), count(len(found.waves), "wave")), TITLE)]
+    title = "Rollout of %s in %s, as the playbook %s goes"
+    told = [Line(title % (count(total, "host"), count(len(found.waves), "wave"), found.playbook), TITLE)]
+    if found.other:
+        told.append(Line("  %s" % found.other))
     told += [Line("  pool %s" % text) for text in found.pace[:MOST_GROUPS]]
     for wave in found.waves[:MOST_WAVES]:
         told.append(Line("  Wave %d: %s" % (wave[0].wave, count(len(wave), "host")), TITLE))
@@ -138,6 +154,9 @@ def lines(found: Table) -> list[Line]:
         told.append(Line("  and %s" % count(len(found.waves) - MOST_WAVES, "more wave"), UNSURE))
     reasons: dict[str, list[str]] = {}
     for host, why in found.left.items():
+        # What the pace says already.
+        if why == LATER:
+            continue
         reasons.setdefault(why, []).append(host)
     told += [
         Line("  Left as they are: %s, whose node %s" % (hosts(names), why), UNSURE) for why, names in reasons.items()
@@ -176,6 +195,7 @@ def document(found: Table) -> dict[str, t.Any]:
         "seconds": found.seconds,
         "pace": list(found.pace),
         "left": dict(found.left),
+        "playbook": found.playbook,
     }
 
 

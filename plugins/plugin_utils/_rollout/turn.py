@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import Cluster, Data, list_served
 from .._components import dra
 from .._components.registry import wanted
-from .._nodes.marks import without_taint
+from .._nodes.marks import is_ours, without_taint
 from .._nodes.pods import pod_ready
 from .._nodes.readiness import (
     allocatable_npus,
@@ -31,9 +31,9 @@ from .._objects.model import CONTAINER
 from .._objects.parts import SELECTOR
 from .._text.line import line
 from . import states
-from .decide import Begin, Outcome, Skip, abandoned, ask, ended
+from .decide import Asks, Begin, Outcome, Skip, abandoned, ask, ended
 from .evict import leave_node
-from .gates import Refuse, Wait
+from .gates import Refuse, Wait, named
 from .node import NodeWriter
 from .outage import Clock, Sleep, patiently
 from .pods import KEEP, Policy, component_name, listed, pod_name, unready_of
@@ -53,6 +53,10 @@ PAUSE = 5.0
 NO_TURN = (
     "This host has no turn in the rollout: its plan disturbs nothing, or the role has not planned in this play. Next:"
     f" Run the main tasks of the role, and then leave and return only for the hosts in {states.ROLLOUT}plan.hosts."
+)
+KEYWORDS = (
+    f"Give the play that changes hosts the order, serial and strategy of {states.ROLLOUT}plan, or use the playbook"
+    " upgrade."
 )
 # What is done before the host part begins: after a failure there the host is as it was.
 BEFORE = (states.CORDON, states.JOBS, states.PODS, states.DRAIN)
@@ -110,8 +114,16 @@ class Turn:
         self._waits, self._writer = waits, writer
         self._now, self._clock, self._sleep = now, clock, sleep
 
-    def begin(self, settings: t.Mapping[str, Settings], metrics: t.Callable[[], bool | None]) -> Begin | Skip:
-        """Wait until the node may begin. NpuError when it cannot begin in this run."""
+    def begin(
+        self,
+        settings: t.Mapping[str, Settings],
+        metrics: t.Callable[[], bool | None],
+        together: t.Collection[str] = (),
+    ) -> Begin | Skip:
+        """Wait until the node may begin. NpuError when it cannot begin in this run.
+
+        `together` are the nodes of hosts that do not go on before this one has begun: it cannot wait for them.
+        """
         start, answer = self._clock(), None
         while True:
             more = {"metrics": answer, "waited": self._clock() - start}
@@ -121,6 +133,15 @@ class Turn:
                 raise Refused("%s was left as it is. %s" % (self._node, outcome.reason), outcome.next_step)
             if not isinstance(outcome, Wait):
                 return outcome
+            stuck = [name for name in outcome.nodes if name in together]
+            if stuck:
+                raise Refused(
+                    "%s was left as it is: %s. The play has the strategy linear, in which %s waits for %s too."
+                    % (self._node, outcome.reason, named(stuck), self._node),
+                    KEYWORDS,
+                )
+            if outcome.patient:
+                start = self._clock()
             if outcome.needs == "metrics" and answer is None:
                 answer = metrics()
                 if answer is not None:
@@ -135,21 +156,10 @@ class Turn:
         """What is to be written, and whether the node may begin; the node itself is asked before it does."""
 
         def asked(view: t.Sequence[NodeView]) -> tuple[Record | None, Outcome]:
-            held, approved = self._store.held, self._store.approved
             # The batches of the play are the waves: of those before, nobody begins any more.
             lost = abandoned(record, self._node) if record else ()
-            return ask(
-                settings,
-                record,
-                view,
-                self._node,
-                self._now(),
-                run=self._run,
-                held=held,
-                approved=approved,
-                lost=lost,
-                **more,
-            )
+            by = Asks(self._run, self._store.held, self._store.approved, lost=lost, **more)
+            return ask(settings, record, view, self._node, self._now(), by)
 
         after, outcome = asked(seen)
         if self._writer is None or not isinstance(outcome, Begin):
@@ -253,9 +263,11 @@ class Turn:
         try:
             if writer is not None and self._is_mine(writer.read()):
                 writer.state(states.REBOOT, reason)
-        finally:
-            # It holds no turn meanwhile.
-            self._end(states.FAILED, reason)
+        except NpuError as exc:
+            self._end(states.FAILED, exc.message)
+            raise
+        # It holds no turn meanwhile, and is no failure.
+        self._end(states.REBOOT, reason)
         return reason
 
     def _failed(self, writer: NodeWriter, error: NpuError, begun: bool) -> str:
@@ -335,6 +347,12 @@ def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
     """Whether a rollout has begun with a node and not put it back. The vendor's operator writes the same label."""
     ours = states.RUN in (node["metadata"].get("annotations") or {})
     return ours and state_of(node) in states.UNDER_WAY or is_tainted(node)
+
+
+def was_given_back(node: t.Mapping[str, t.Any]) -> bool:
+    """Whether a rollout has failed on a node that it put back into service, since its host was not changed."""
+    ours = states.RUN in (node["metadata"].get("annotations") or {})
+    return ours and state_of(node) == states.FAILED and not is_tainted(node) and not is_ours(dict(node))
 
 
 def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) -> str:

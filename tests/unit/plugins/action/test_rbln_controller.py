@@ -101,7 +101,7 @@ def left_by(monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str = "", dead:
         return [LEFT]
 
     monkeypatch.setattr(rbln_controller, "read_login", lambda *words: SimpleNamespace(name="here", mark="m"))
-    monkeypatch.setattr(rbln_controller, "Cluster", lambda *words: SimpleNamespace(list=listed))
+    monkeypatch.setattr(Look, "_open", lambda *words: SimpleNamespace(list=listed))
     look = Look()
     look._task = SimpleNamespace(environment=None)
     hosts = {}
@@ -129,8 +129,15 @@ def test_a_node_that_a_rollout_has_left_is_found_with_any_tag_of_the_host_part(
 ) -> None:
     """The host that is no node is no problem of such a run."""
     result = left_by(monkeypatch, tags, skipped)
-    assert result == {"changed": False, "problems": [], "unfinished": expected}
+    assert result == {"changed": False, "problems": [], "unfinished": expected, "given_back": []}
     assert left_by(monkeypatch, tags, skipped, rbln_rollout_enabled=False)["unfinished"] == []
+
+
+def test_a_node_that_a_rollout_has_given_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = {**LEFT["metadata"], "labels": {"rebellions.ai/npu-driver-upgrade-state": "upgrade-failed"}}
+    monkeypatch.setitem(LEFT, "metadata", meta)
+    result = left_by(monkeypatch, "driver")
+    assert (result["unfinished"], result["given_back"]) == ([], ["a"])
 
 
 def test_a_cluster_that_does_not_answer_stops_no_work_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

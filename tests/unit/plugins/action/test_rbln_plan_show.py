@@ -27,6 +27,8 @@ BOOK = """
       run_once: true
 """
 TITLE = "Plan for 2 hosts"
+STEP = {"id": "driver.load", "role": "driver", "component": "driver", "now": "not loaded", "wanted": "3.2.2",
+        "disruption": "none", "reason": "", "after": "", "vendor": "rebellions"}  # fmt: skip
 
 
 def show(tmp_path: Path, *argv: str, book: str = BOOK, **settings: str) -> str:
@@ -80,6 +82,14 @@ def test_the_waves_are_shown_below_the_plan(tmp_path: Path) -> None:
     assert lines.index("Rollout of 1 host in 1 wave") > lines.index("Hosts: 0 to change, 2 as wanted.")
     found = json.loads(show(tmp_path, "-e", "form=json", book=text).partition("ok: [n1] => ")[2].partition("\n\n")[0])
     assert found["plan"]["rollout"] == {"waves": [[{"host": "n1"}]], "seconds": None, "pace": []}
+    # A host that it leaves alone is not to change.
+    told["left"] = {"n1": "was cordoned by someone else"}
+    step = {**cut, "rbln_preflight_plan": {"steps": [STEP], "stops": [], "cautions": []}}
+    step["rbln_rollout_plan"] = {"table": json.dumps(told)}
+    book[0]["tasks"][:2] = [{"ansible.builtin.set_fact": step}]
+    lines = show(tmp_path, book=yaml.safe_dump(book)).splitlines()
+    assert "  LEFT  Its node was cordoned by someone else." in lines
+    assert "Hosts: 1 to change, 0 as wanted, 1 left as they are." in lines
     # What stops it is shown too, and fails nothing here.
     book[0]["tasks"][0] = {"ansible.builtin.set_fact": {"rbln_rollout_plan": {"msg": "No. Next: Do."}}}
     assert "STOP  No. Next: Do." in show(tmp_path, book=yaml.safe_dump(book)).splitlines()

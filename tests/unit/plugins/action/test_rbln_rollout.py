@@ -4,14 +4,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.rebellions.npu.plugins.action import rbln_rollout
 from ansible_collections.rebellions.npu.plugins.action.rbln_rollout import ActionModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import Place
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Refused
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import Api, node
 
 Data = dict[str, Any]
@@ -82,3 +89,66 @@ def test_a_host_whose_node_is_not_known_stops_no_other() -> None:
     nodes, wrong = rollout._nodes(rollout.api, place, {"a": plan(1), "b": plan(3), "c": plan(7)}, play)  # type: ignore[arg-type]
     assert {host: one["metadata"]["name"] for host, one in nodes.items() if one} == {"b": "node-3"}
     assert list(wrong) == ["a"] and " Next: Set rbln_node_name for a." in wrong["a"]
+
+
+def linear(strategy: str = "linear", parent: bool = True) -> Rollout:
+    """In a play with this strategy."""
+    rollout = Rollout()
+    play = SimpleNamespace(strategy=strategy)
+    block = SimpleNamespace(_play=play, _parent=None)
+    rollout._task = SimpleNamespace(_parent=SimpleNamespace(_parent=block)) if parent else SimpleNamespace()
+    rollout._templar = SimpleNamespace(template=lambda value: value)
+    return rollout
+
+
+def test_a_play_that_takes_hosts_together_is_known_by_its_strategy() -> None:
+    for strategy, expected in (("linear", True), ("ansible.builtin.linear", True), ("debug", True),
+                               ("free", False), ("ansible.builtin.host_pinned", False)):  # fmt: skip
+        assert linear(strategy)._is_linear() is expected, strategy
+    assert linear(parent=False)._is_linear() is False
+
+
+def test_a_play_of_hosts_that_would_wait_for_each_other_is_refused() -> None:
+    turns = {
+        "a": {"node": "node-a", "pool": "p", "wave": 1},
+        "b": {"node": "node-b", "pool": "p", "wave": 2},
+        "c": {"node": "node-c", "pool": "q", "wave": 3},
+    }
+    with pytest.raises(Refused, match="the strategy linear and takes hosts of the waves 1, 2 at once") as told:
+        linear()._together(turns, turns["a"], ["a", "b", "c", "d"])
+    assert " Next: Give the play that changes hosts the order, serial and strategy" in str(told.value)
+    # Waves of another pool are none of its own.
+    assert linear()._together(turns, turns["a"], ["a", "c", "d"]) == ["node-c"]
+
+
+def planned_by(tmp_path: Path, *argv: str) -> str:
+    """The screen of hosts without Kubernetes, by the variables of playbooks/plan.yml and the real ansible-playbook."""
+    (plan_play, _result) = yaml.safe_load((COLLECTION / "playbooks" / "plan.yml").read_text(encoding="utf-8"))
+    (cut,) = [task for task in plan_play["tasks"] if task["name"] == "Cut the waves"]
+    facts = {"rbln": {"pool_key": "p"}, "rbln_observed": {}, "rbln_runtimes": {}}
+    made = {"steps": [{**STEP, "now": "1", "wanted": "2", "reason": "", "after": ""}], "stops": [], "cautions": [],
+            "wanted": {}, "observation": {"ansible_facts": facts}}  # fmt: skip
+    show = {"name": "Show the plan", "rebellions.npu.rbln_plan_show": {}, "run_once": True}
+    tasks = [{"ansible.builtin.set_fact": {"rbln_preflight_plan": made}}, cut, show]
+    mine = {"__rbln_rollout_upgrade": plan_play["vars"]["__rbln_rollout_upgrade"]}
+    book = [{"hosts": "all", "gather_facts": False, "vars": mine, "tasks": tasks}]
+    (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
+    program = [sys.executable, "-m", "ansible", "playbook", "-i", "n1,n2,n3,", "book.yml", *argv]
+    env = {name: os.environ[name] for name in ("HOME", "LANG", "LC_ALL", "PATH", "TMPDIR") if name in os.environ}
+    env.update(ANSIBLE_COLLECTIONS_PATH=str(COLLECTION.parents[2]), XDG_CACHE_HOME=str(tmp_path))
+    done = subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_playbook_plan_shows_what_site_or_upgrade_would_do(tmp_path: Path) -> None:
+    site = [
+        "Rollout of 3 hosts in 1 wave, as the playbook site goes",
+        "  Show that of upgrade: -e rbln_plan_upgrade=true",
+    ]
+    # Without limits hosts that have no cluster wait for nothing.
+    lines = planned_by(tmp_path, "-e", "rbln_plan_upgrade=", "-e", "rbln_rollout_max_parallel=1").splitlines()
+    assert [line for line in lines if line in site] == site and "Hosts: 3 to change, 0 as wanted." in lines
+    lines = planned_by(tmp_path, "-e", "rbln_plan_upgrade=yes", "-e", "rbln_rollout_last_wave=1").splitlines()
+    assert "Rollout of 3 hosts in 3 waves, as the playbook upgrade goes" in lines
+    assert "Hosts: 1 to change, 0 as wanted, 2 left as they are." in lines

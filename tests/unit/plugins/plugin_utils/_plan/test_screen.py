@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import typing as t
+from dataclasses import replace
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan import words
@@ -76,6 +77,17 @@ def test_a_bare_host_says_what_is_and_what_is_wanted_in_words() -> None:
         "Hosts: 1 to change, 0 as wanted.",
         "Disruption: 1 host restarts a container runtime.",
     ]
+
+
+def test_a_host_that_a_rollout_leaves_alone_is_not_to_change() -> None:
+    left = replace(planned("npu1", {"rbln_driver_version": "3.4.0", "rbln_driver_replace": True}), left="was cordoned")
+    going = replace(left, host="npu2", left="")
+    told = text(left, going)
+    assert "1 host: npu1\n  LEFT  Its node was cordoned.\n  Without that:\n  driver " in told, told
+    assert "Hosts: 1 to change, 0 as wanted, 1 left as they are." in told and "Disruption: 1 host reloads" in told
+    counted = totals([left], [])
+    assert (counted["change"], counted["left"], pending(counted)) == (0, 1, False)
+    assert "Hosts: 0 to change, 0 as wanted, 1 left as they are." in text(left)
 
 
 def test_a_proof_that_will_fail_is_red_among_the_steps_that_are_done() -> None:

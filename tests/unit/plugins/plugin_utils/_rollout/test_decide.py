@@ -10,6 +10,7 @@ import typing as t
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import (
+    Asks,
     Begin,
     Skip,
     abandoned,
@@ -19,12 +20,20 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide imp
     settled,
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.gates import Refuse, Wait
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import NodeRecord, Record
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.record import (
+    NodeRecord,
+    Record,
+    from_json,
+    to_json,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.resume import planned
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import read_settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import (
     DONE,
     FAILED,
+    HOST,
+    JOBS,
+    REBOOT,
     REQUIRED,
     moment,
     stamp,
@@ -56,7 +65,7 @@ class Fleet:
     def ask(self, node: str, run: str = RUN, **more: t.Any) -> t.Any:
         """The answer; the record is kept."""
         self.record, outcome = ask(
-            self.settings, self.record, list(self.view.values()), node, self.now, run=run, **more
+            self.settings, self.record, list(self.view.values()), node, self.now, Asks(run, **more)
         )
         return outcome
 
@@ -72,10 +81,10 @@ class Fleet:
 def test_the_first_wave_begins_and_the_second_waits_for_it() -> None:
     fleet = Fleet()
     assert fleet.ask("n0") == Begin(1)
-    assert fleet.ask("n1") == Wait("wave 1 has not ended: n0")
+    assert fleet.ask("n1") == Wait("wave 1 has not ended: n0", nodes=("n0",))
     fleet.end("n0")
     assert fleet.ask("n1") == Begin(2)
-    assert fleet.ask("n4") == Wait("wave 2 has not ended: n1, n2, n3")
+    assert fleet.ask("n4") == Wait("wave 2 has not ended: n1, n2, n3", nodes=("n1",))
 
 
 def test_what_waits_leaves_the_record_as_it_is() -> None:
@@ -100,7 +109,8 @@ def test_max_unavailable_counts_cordoned_not_ready_and_granted_nodes() -> None:
     assert fleet.ask("n0") == Begin(1)
     answer = fleet.ask("n1")
     assert answer == Wait(
-        "rbln_rollout_max_unavailable is 3 (3 of 8 nodes): n0 is under way, n5 is cordoned, n6 is not Ready"
+        "rbln_rollout_max_unavailable is 3 (3 of 8 nodes): n0 is under way, n5 is cordoned, n6 is not Ready",
+        nodes=("n0",),
     )
     fleet.see("n6")
     assert fleet.ask("n1") == Begin(1)
@@ -124,7 +134,7 @@ def test_max_parallel_counts_what_is_under_way_and_no_failed_node() -> None:
     fleet = Fleet(waves=[], max_parallel=2)
     fleet.ask("n0")
     fleet.ask("n1")
-    assert fleet.ask("n2") == Wait("rbln_rollout_max_parallel is 2: n0, n1")
+    assert fleet.ask("n2") == Wait("rbln_rollout_max_parallel is 2: n0, n1", nodes=("n0", "n1"))
     fleet.end("n0", FAILED, "It broke.")
     fleet.see("n0", schedulable=False, ours=True, state=FAILED, run=RUN)
     assert fleet.ask("n2") == Begin(1)
@@ -214,7 +224,8 @@ def test_a_wave_soaks() -> None:
     fleet = Fleet(soak=600)
     fleet.done("n0")
     fleet.later(60)
-    assert fleet.ask("n1") == Wait("wave 1 soaks until 2026-01-05T22:10:00Z", NOW + datetime.timedelta(seconds=600))
+    until = NOW + datetime.timedelta(seconds=600)
+    assert fleet.ask("n1") == Wait("wave 1 soaks until 2026-01-05T22:10:00Z", until, patient=True)
     fleet.later(540)
     assert fleet.ask("n1") == Begin(2)
 
@@ -247,7 +258,7 @@ def test_a_wave_that_needs_an_approval_waits_for_it() -> None:
     fleet = Fleet(approval=True)
     fleet.done("n0")
     assert fleet.ask("n1") == Wait(
-        "wave 2 is not approved: annotate the ConfigMap with rebellions.ai/npu-rollout.approved=2"
+        "wave 2 is not approved: annotate the ConfigMap with rebellions.ai/npu-rollout.approved=2", patient=True
     )
     assert isinstance(fleet.ask("n1", approved="3"), Wait)
     assert fleet.ask("n1", approved="1, 2") == Begin(2)
@@ -274,7 +285,7 @@ def test_waves_after_the_last_one_are_left_as_they_are() -> None:
 def test_the_window() -> None:
     fleet = Fleet(window=[{"from": "23:00", "to": "01:00"}])
     assert fleet.ask("n0") == Wait(
-        "the maintenance window opens at 2026-01-05T23:00:00Z", NOW + datetime.timedelta(hours=1)
+        "the maintenance window opens at 2026-01-05T23:00:00Z", NOW + datetime.timedelta(hours=1), patient=True
     )
     fleet.later(3600)
     assert fleet.ask("n0") == Begin(1)
@@ -287,7 +298,7 @@ def test_pause_waits_abort_refuses_and_what_has_begun_goes_on() -> None:
     fleet = Fleet(waves=[])
     fleet.ask("n0")
     assert fleet.ask("n1", held="pause") == Wait(
-        "the rollout is paused: its ConfigMap has the label rebellions.ai/npu-rollout=pause"
+        "the rollout is paused: its ConfigMap has the label rebellions.ai/npu-rollout=pause", patient=True
     )
     assert isinstance(fleet.ask("n1", held="abort"), Refuse)
     for held in ("pause", "abort"):
@@ -427,6 +438,101 @@ def test_a_host_waits_no_longer_than_its_limit_while_nothing_moves() -> None:
     fleet.later(1)
     answer = fleet.ask("n0", waited=5000)
     assert isinstance(answer, Refuse) and answer.reason.startswith("No node began or ended for 600 s: rbln_rollout_max")
+
+
+def test_a_foreign_cordon_is_waited_for_an_hour_unless_people_want_it_for_ever() -> None:
+    fleet = Fleet(waves=[], max_unavailable=1)
+    fleet.see("n7", schedulable=False)
+    fleet.later(86400)
+    assert fleet.ask("n0", waited=3599) == Wait("rbln_rollout_max_unavailable is 1 (1 of 8 nodes): n7 is cordoned")
+    answer = fleet.ask("n0", waited=3600)
+    assert isinstance(answer, Refuse) and "for 3600 s" in answer.reason and "n7 is cordoned" in answer.reason
+    assert "rbln_rollout_slot_timeout" in answer.next_step
+    fleet = Fleet(waves=[], max_unavailable=1, slot_timeout=0)
+    fleet.see("n7", schedulable=False)
+    fleet.later(86400)
+    answer = fleet.ask("n0", waited=86400)
+    assert isinstance(answer, Wait) and answer.reason.endswith("(for ever: rbln_rollout_slot_timeout is 0)")
+
+
+def test_what_has_an_end_of_its_own_is_not_limited() -> None:
+    """Soak, window, pause, approval, and a node that waits for its jobs."""
+    fleet = Fleet(soak="4h")
+    fleet.done("n0")
+    fleet.later(7200)
+    assert "soaks" in fleet.ask("n1", waited=7200).reason
+    fleet.later(7200)
+    assert fleet.ask("n1", waited=14400) == Begin(2)
+    fleet = Fleet(waves=[], max_unavailable=1)
+    assert fleet.ask("n0") == Begin(1)
+    for state, expected in ((JOBS, Wait), (HOST, Refuse)):
+        fleet.see("n0", schedulable=False, ours=True, state=state, run=RUN)
+        fleet.later(7200)
+        assert isinstance(fleet.ask("n1", waited=7200), expected), state
+    for more in ({"approval": True}, {"window": [{"from": "20:00", "to": "21:00"}]}):
+        fleet = Fleet(**more)
+        fleet.record = begun(fleet.record, "n0", fleet.now, RUN)  # type: ignore[arg-type]
+        fleet.end("n0")
+        fleet.later(7200)
+        assert isinstance(fleet.ask("n1", waited=7200), Wait), more
+    fleet.later(7200)
+    assert isinstance(Fleet().ask("n0", held="pause", waited=86400), Wait)
+
+
+def test_a_node_that_waits_for_a_reboot_by_a_person_is_no_failure() -> None:
+    fleet = Fleet(waves=[2, "100%"], failure_budget=1, max_unavailable=2, max_parallel=1)
+    assert fleet.ask("n0") == Begin(1)
+    fleet.end("n0", REBOOT, "A reboot is due.")
+    fleet.see("n0", schedulable=False, ours=True, state=REBOOT, run=RUN)
+    # Its wave goes on: it holds no slot of max_parallel, and spends no budget.
+    assert fleet.ask("n1") == Begin(1)
+    fleet.end("n1")
+    assert fleet.record
+    assert fleet.record == from_json(to_json(fleet.record))
+    for lost in ((), abandoned(fleet.record, "n2")):
+        answer = fleet.ask("n2", lost=lost)
+        assert answer == Refuse(
+            "Wave 1 is not proven yet: n0 has to be rebooted by a person.", "Reboot n0 and run again."
+        )
+    # It is out of service all the same.
+    fleet = Fleet(waves=[], failure_budget=1, max_unavailable=1)
+    assert fleet.ask("n0") == Begin(1)
+    fleet.end("n0", REBOOT, "A reboot is due.")
+    fleet.see("n0", schedulable=False, ours=True, state=REBOOT, run=RUN)
+    answer = fleet.ask("n1")
+    assert isinstance(answer, Refuse) and "n0 waits for a reboot by a person" in answer.reason
+
+
+def test_the_next_run_takes_up_first_what_a_person_has_rebooted() -> None:
+    fleet = Fleet(waves=[2, "100%"], max_parallel=1)
+    fleet.done("n0")
+    assert fleet.ask("n1") == Begin(1)
+    fleet.end("n1", REBOOT, "A reboot is due.")
+    fleet.see("n1", schedulable=False, ours=True, state=REBOOT, run=RUN)
+    names = list(fleet.view)
+    fleet.later(600)
+    fleet.record = planned(
+        fleet.record, "goal", "run-2", {"p": names[1:]}, fleet.settings, list(fleet.view.values()), names,
+        fleet.now, fleet.now,
+    )  # fmt: skip
+    assert fleet.record.pools["p"].waves[0][0] == "n1"
+    # Until it has begun, its slot is kept for it.
+    assert isinstance(fleet.ask("n2", run="run-2"), Wait)
+    assert fleet.ask("n1", run="run-2") == Begin(1, resume=True)
+    assert isinstance(fleet.ask("n2", run="run-2"), Wait)
+    fleet.end("n1", run="run-2")
+    fleet.see("n1")
+    assert fleet.ask("n2", run="run-2").wave == 2
+    # One whose plan was empty after the reboot is done.
+    fleet = Fleet()
+    fleet.ask("n0")
+    fleet.end("n0", REBOOT, "A reboot is due.")
+    fleet.later(600)
+    after = planned(
+        fleet.record, "goal", "run-2", {"p": names[1:]}, fleet.settings, list(fleet.view.values()), names,
+        fleet.now, fleet.now,
+    )  # fmt: skip
+    assert after.nodes["n0"].state == DONE
 
 
 def test_a_slot_is_given_back_when_nothing_was_changed() -> None:

@@ -115,6 +115,18 @@ def test_U05_a_budget_that_allows_nothing_ends_the_drain_in_time_with_its_name()
     assert api.now - 100 == 60 and names(api) == ["a"] and "DELETE pods" not in " ".join(api.asked)
 
 
+def test_a_node_that_is_not_ready_is_named_and_not_its_pod() -> None:
+    api = Api(node(), pod("a"), pod("b", spec={**NPU, "terminationGracePeriodSeconds": 600}))
+    api.ends = {"a": 1e9, "b": 1e9}
+    api.events.append((102.0, lambda: api.put(node(ready=False)) and None))
+    with pytest.raises(NpuError) as caught:
+        drain(api, evict_timeout=60)
+    assert str(caught.value) == (
+        "Node node-a was not drained within 60 s: team/a cannot end, since the node is not Ready, team/b cannot end,"
+        " since the node is not Ready. Next: Bring the node back (its kubelet, its network, its power), and run again."
+    )
+
+
 def test_U05_a_busy_server_is_no_budget() -> None:
     api = Api(node(), pod("a"), budget("other", app="x"))
     api.evictions = {"a": [429]}

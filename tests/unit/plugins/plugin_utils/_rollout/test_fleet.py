@@ -102,7 +102,9 @@ def test_the_table_names_pods_budgets_and_what_refuses(tmp_path: Path) -> None:
     }
     found = table([made], pods, 5)
     shown = "\n".join(text for text, _tone in lines(found))
-    assert shown.startswith("Rollout of 3 hosts in 3 waves\n  pool a: at most 50% of its nodes out of service\n")
+    assert shown.startswith(
+        "Rollout of 3 hosts in 3 waves, as the playbook site goes\n  pool a: at most 50% of its nodes out of service\n"
+    )
     for text in (
         "  Wave 1: 1 host\n    a0\n      driver 3.2.2 -> 3.4.0\n      [driver reloads, pods with NPUs must leave]",
         "      pods: evicts team/job\n      budget in the way: team/least",
@@ -124,10 +126,22 @@ def test_a_node_that_is_left_alone_is_in_no_wave_of_the_table(tmp_path: Path) ->
     made.cut(Cordoned("x", {}, str(tmp_path / "other")), "run", NOW, NOW, False)
     found = table([made], {}, 5)
     shown = [text for text, _tone in lines(found)]
-    assert shown[0] == "Rollout of 3 hosts in 3 waves"
+    assert shown[0] == "Rollout of 3 hosts in 3 waves, as the playbook site goes"
     assert shown[-1] == "  Left as they are: a1, whose node was cordoned by someone else"
     assert [one["host"] for wave in document(found)["waves"] for one in wave] == ["a0", "a2", "a3"]
     assert document(found)["left"] == {"a1": "was cordoned by someone else"}
+
+
+def test_hosts_after_the_last_wave_of_this_run_are_left_and_in_their_wave(tmp_path: Path) -> None:
+    made, _store = fleet(tmp_path, False, a=3)
+    made.settings = {"a": replace(made.settings["a"], last_wave=1)}
+    found = table([made], {}, 5, "upgrade", "Show more.")
+    data = document(found)
+    assert data["left"] == dict.fromkeys(("a1", "a2"), "is of a wave after rbln_rollout_last_wave")
+    assert [one["host"] for wave in data["waves"] for one in wave] == ["a0", "a1", "a2"]
+    shown = [text for text, _tone in lines(found)]
+    assert shown[:2] == ["Rollout of 3 hosts in 3 waves, as the playbook upgrade goes", "  Show more."]
+    assert data["playbook"] == "upgrade" and not [text for text in shown if "Left as they are" in text]
 
 
 def test_a_wave_of_the_table_has_the_number_by_which_it_is_approved(tmp_path: Path) -> None:
@@ -146,11 +160,12 @@ def test_the_pace_of_a_pool_has_all_that_holds_it_up(tmp_path: Path) -> None:
     made, _store = fleet(tmp_path, False, a=2)
     window = [{"from": "01:00", "to": "05:00"}]
     given = {"max_parallel": 2, "failure_budget": 1, "soak": 600, "approval": True, "window": window, "last_wave": 1}
+    given["slot_timeout"] = 0
     made.settings = {"a": read_settings(given)}
     assert table([made], {}, 5).pace == [
         "a: at most 100% of its nodes out of service, 2 at a time, failure budget 1, 10 min between waves, each"
-        " wave after the first waits for an approval, nodes begin only in its maintenance windows, this run ends after"
-        " wave 1"
+        " wave after the first waits for an approval, nodes begin only in its maintenance windows, nodes wait for"
+        " others for ever, this run ends after wave 1"
     ]
 
 

@@ -87,14 +87,19 @@ def test_the_playbook_upgrade_has_other_defaults() -> None:
         ({"wait_selector": "a in train"}, "is not a label selector"),
         ({"pause_components": "smd,deviceplugin"}, "unknown component deviceplugin. Next: Did you mean device-plugin"),
         ({"pools": {"a": {"window": 5}}}, "rbln_rollout_pools.a.window is 5, which is not a list of windows"),
-        ({"soak": -1}, "rbln_rollout_soak is -1.0, which is not a time. Next: Write a number of seconds"),
+        (
+            {"soak": -1},
+            "rbln_rollout_soak is -1, which is not a duration. Next: Write seconds, such as 1800, or a unit",
+        ),
+        ({"evict_timeout": "5 weeks"}, "rbln_rollout_evict_timeout is '5 weeks', which is not a duration"),
+        ({"grace": "1y"}, "rbln_rollout_grace is '1y', which is not a duration"),
         ({"before": "hook.yml"}, "not an absolute path"),
         ({"after": "/nowhere/hook.yml"}, "cannot be read: No such file"),
     ],
 )
 def test_what_cannot_work_is_named(own: Data, told: str) -> None:
     with pytest.raises(NpuError, match=told) as found:
-        given.judge(read(**own), ["npu_pool_a", "npu_nodes"])
+        given.judge(read(**own), given.Pools(frozenset("a"), True))
     assert str(found.value).count(" Next: ") == 1
 
 
@@ -112,6 +117,41 @@ def test_a_selector_of_kubernetes_is_taken(selector: str) -> None:
 def test_the_least_that_can_work_is_taken() -> None:
     given.judge(read(wait_timeout="0", evict_timeout="1", return_timeout=1, grace=-1, pause_components=[]), None)
     given.judge(read(metrics={"url": "https://p", "query": "up"}), None)
+
+
+def test_a_pool_is_judged_by_the_whole_inventory_with_limit_too() -> None:
+    key, other, wrong = "ubuntu_24_04_k6_8_0_117_generic", "rhel_9_6_k5_14_0_570_12_1_el9_6_x86_64", "ubuntu_24_04"
+    groups = {"npu_nodes": ["h1", "h2"], "npu_pool_" + key: ["h1"]}
+    # h2 is outside of --limit. Of its pool nothing is known: it may be one that this inventory has.
+    part = given.pools_of(groups, {}, groups["npu_nodes"])
+    assert part == given.Pools(frozenset({key}), False)
+    given.judge(read(pools={key: {"soak": 1}, other: {"soak": 1}}), part)
+    for name in (wrong, "nowhere", "npu_pool_" + key, "rhel_9_6_kernel"):
+        with pytest.raises(NpuError, match="rbln_rollout_pools.%s is not a pool of these hosts" % name):
+            given.judge(read(pools={name: {"soak": 1}}), part)
+    # What an earlier run has kept of it, or a group of the inventory, tells.
+    for whole in (
+        given.pools_of(groups, {"h2": key}, groups["npu_nodes"]),
+        given.pools_of({**groups, "npu_pool_" + key: ["h1", "h2"]}, {}, groups["npu_nodes"]),
+    ):
+        with pytest.raises(NpuError, match="rbln_rollout_pools.%s is not a pool of these hosts" % other):
+            given.judge(read(pools={other: {"soak": 1}}), whole)
+    given.judge(read(pools={other: {"soak": 1}}), given.pools_of(groups, {"h2": other}, groups["npu_nodes"]))
+
+
+def test_every_duration_has_a_unit_or_is_seconds() -> None:
+    own = {"wait_timeout": "1d", "evict_timeout": "90s", "return_timeout": " 10 m", "grace": "2m"}
+    found = read(**own, metrics={"url": "https://p", "query": "up", "timeout": "1m"})
+    assert [found[name] for name in own] == [86400.0, 90.0, 600.0, 120] and found["metrics"]["timeout"] == 60.0
+    assert [read(grace=value)["grace"] for value in (-1, "-1", 30, "30")] == [-1, -1, 30, 30]
+    pace = given.settings_of(read(soak="30m", slot_timeout="2h"), ["a"])["a"]
+    assert (pace.soak, pace.slot_timeout) == (1800.0, 7200.0)
+    # The defaults, and the empty answers of a survey.
+    for values in (read(), read(soak="", slot_timeout="", wait_timeout="", evict_timeout=None, grace="")):
+        pace = given.settings_of(values, ["a"])["a"]
+        assert (pace.soak, pace.slot_timeout) == (0.0, 3600.0)
+        assert (values["wait_timeout"], values["evict_timeout"], values["grace"]) == (3600.0, 300.0, -1)
+    assert given.settings_of(read(slot_timeout=0), ["a"])["a"].slot_timeout == 0
 
 
 def test_a_proof_by_a_workload_needs_one() -> None:

@@ -20,6 +20,7 @@ SEEN = {
     "Refuse: Its upgrade failed",
     "Refuse: aborted",
     "Refuse: has stopped",
+    "Refuse: is not proven",
     "Refuse: nobody works on",
     "Refuse: proved nothing",
     "Refuse: taken over",

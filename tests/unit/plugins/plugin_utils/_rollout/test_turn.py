@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -26,7 +26,9 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn impor
     Turn,
     is_unfinished,
     not_back,
+    was_given_back,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.window import read_windows
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import NODE, Api, node, pod
 
@@ -69,8 +71,10 @@ class Way:
     def now(self) -> datetime.datetime:
         return START + datetime.timedelta(seconds=self.api.now - 100)
 
-    def begin(self, query: Callable[[], bool | None] = lambda: None, **pace: Any) -> Begin | Skip:
-        return self.turn.begin({POOL: Settings(**pace)}, query)
+    def begin(
+        self, query: Callable[[], bool | None] = lambda: None, together: Sequence[str] = (), **pace: Any
+    ) -> Begin | Skip:
+        return self.turn.begin({POOL: Settings(**pace)}, query, together)
 
     def leave(self) -> None:
         turn = self.begin()
@@ -304,6 +308,27 @@ def test_it_waits_for_its_turn_and_says_so() -> None:
     assert way.waited[0] == "node-a waits for its turn: rbln_rollout_max_parallel is 1: node-b"
 
 
+def test_one_that_waits_for_a_host_that_waits_for_it_is_refused() -> None:
+    """In a play of the strategy linear no host goes on before the others have left."""
+    under_way = NodeRecord(POOL, 1, states.CORDON, states.stamp(START), "", RUN)
+    way = Way(offering(), offering("node-b"), waves=(("node-b", NODE),), node_b=under_way)
+    with pytest.raises(Refused, match="max_parallel is 1: node-b. The play has the strategy linear") as told:
+        way.begin(max_parallel=1, together=["node-b"])
+    assert " Next: Give the play that changes hosts the order, serial and strategy" in str(told.value)
+    assert way.waited == [] and way.seen() == ("", False, False)
+
+
+def test_time_that_a_window_takes_is_not_time_without_progress() -> None:
+    done = NodeRecord(POOL, 1, states.DONE, states.stamp(START), "", RUN)
+    way = Way(offering(), offering("node-b", spec={"unschedulable": True}), waves=((NODE, "node-b"),), node_b=done)
+    closed = read_windows("w", [{"from": "14:00", "to": "20:00"}])
+    began = way.api.now
+    with pytest.raises(Refused, match="No node began or ended for 3600 s: .*node-b is cordoned"):
+        way.begin(window=closed, max_unavailable=1)
+    # Two hours until the window opens, and one after it.
+    assert 3 * 3600 - 10 < way.api.now - began < 3 * 3600 + 60
+
+
 def test_the_query_is_asked_when_only_it_is_missing() -> None:
     ended = NodeRecord(POOL, 1, states.DONE, states.stamp(START), "", RUN)
     way = Way(offering(), offering("node-b"), waves=(("node-b",), (NODE,)), node_b=ended)
@@ -336,7 +361,31 @@ def test_a_reboot_by_a_person_keeps_the_node_out_and_the_turn_free() -> None:
     way = Way()
     way.leave()
     way.turn.waits_for_reboot("A reboot is due.")
-    assert way.seen() == (states.REBOOT, True, False) and way.entry().state == states.FAILED
+    assert way.seen() == (states.REBOOT, True, False) and way.entry().state == states.REBOOT
+
+
+def test_a_node_that_was_given_back_says_so_until_its_host_works() -> None:
+    way = Way(offering(), pod("stays", owner=None))
+    with pytest.raises(NpuError):
+        way.leave()
+    assert was_given_back(way.api.node()) and not is_unfinished(way.api.node())
+    writer = NodeWriter(way.api, NODE, "run-2", way.now, way.api.clock, way.api.sleep)  # type: ignore[arg-type]
+    assert writer.works_again() is True
+    assert way.seen() == (states.DONE, False, False)
+    assert states.REASON not in way.api.node()["metadata"]["annotations"]
+    assert not was_given_back(way.api.node()) and writer.works_again() is False
+
+
+def test_a_node_that_is_out_of_service_after_its_failure_was_not_given_back() -> None:
+    way = Way()
+    way.leave()
+    way.of(RUN).failed(NpuError("Driver: It broke.", "Mend it."))
+    assert way.seen() == (states.FAILED, True, True) and not was_given_back(way.api.node())
+    writer = NodeWriter(way.api, NODE, RUN, way.now, way.api.clock, way.api.sleep)  # type: ignore[arg-type]
+    assert writer.works_again() is False
+    # A person has removed the taint and not the cordon.
+    way.api._merge(way.api.node(), {"metadata": {}, "spec": {"taints": None}}, "kubectl")
+    assert not was_given_back(way.api.node())
 
 
 def gone(way: Way) -> None:
