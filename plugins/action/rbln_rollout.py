@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import typing as t
@@ -15,7 +14,7 @@ from ansible import constants
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, Cluster
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
@@ -24,13 +23,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, SHORT
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part, of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Skip
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, Going, batches, goal_of
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.local import LocalStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
@@ -262,14 +259,6 @@ class ActionModule(Places, Answering):
         store = self._store(cluster, place.operands, self._local, task_vars)
         writer = NodeWriter(cluster, mine["node"], mine["run"]) if cluster else None
         return Turn(store, mine["run"], mine["node"], cluster.waits if cluster else self._waits, writer)
-
-    def _store(
-        self, cluster: Cluster | None, inputs: Inputs, hosts: t.Mapping[str, str], task_vars: Result
-    ) -> RunStore | LocalStore:
-        if cluster:
-            return RunStore(cluster, inputs, constants.DEFAULT_LOCAL_TMP)
-        sources = "\n".join(map(str, task_vars.get("ansible_inventory_sources") or ()))
-        return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts)
 
     def _waits(self, text: str) -> None:
         """Say every TELL_EVERY seconds what is waited for."""

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import typing as t
 import uuid
 
-from ansible.errors import AnsibleError
+from ansible import constants
 from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import DISRUPTIONS, NONE, RESTART, NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base import DOCKER
@@ -31,9 +32,11 @@ from .._objects.parts import GATE_PREFIX, SKIP_LABEL
 from . import given as of_rollout
 from .evict import list_budgets, look_at, look_of
 from .fleet import Going
+from .local import LocalStore
 from .node import NodeWriter
 from .pods import KEEP, REFUSE, Policy, in_the_way, pod_name
 from .states import GATES
+from .store import RunStore
 from .table import Pods
 from .turn import KEYWORDS, Back, Refused, is_unfinished
 
@@ -94,6 +97,14 @@ class Places(OfTask):
         unready = [one for name in (LEFT, DRAINED) for one in registered_of(task_vars, name).get("unready") or ()]
         return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
 
+    def _store(
+        self, cluster: Cluster | None, inputs: Inputs, hosts: t.Mapping[str, str], task_vars: t.Mapping[str, t.Any]
+    ) -> RunStore | LocalStore:
+        if cluster:
+            return RunStore(cluster, inputs, constants.DEFAULT_LOCAL_TMP)
+        sources = "\n".join(map(str, task_vars.get("ansible_inventory_sources") or ()))
+        return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts)
+
     def _playbook(self, task_vars: t.Mapping[str, t.Any]) -> tuple[str, str]:
         """The playbook whose defaults this play has; where the playbook plan asks, how to see those of the other."""
         if self._templar.template(task_vars.get(of_rollout.UPGRADE, False)):
@@ -111,14 +122,11 @@ class Places(OfTask):
         return [one["node"] for one in others if one["node"] != mine["node"]]
 
     def _is_linear(self) -> bool:
-        """Whether no host of the play goes on before all of them have done a task; False where that is not known."""
+        """Whether no host of the play goes on before all of them have done a task; False where a template says so."""
         part = self._task
         while part is not None and getattr(part, "_play", None) is None:
             part = getattr(part, "_parent", None)
-        try:
-            strategy = str(self._templar.template(part._play.strategy)) if part else ""
-        except AnsibleError:
-            return False
+        strategy = str(part._play.strategy) if part else ""
         return strategy.rpartition(".")[2] in LOCKSTEP
 
     def _say_works_again(
