@@ -17,7 +17,7 @@ from pathlib import Path
 from .paths import CACHE, STAGED, VENV, WORK, environment
 
 # What Ansible itself loads, and what imports it. Everything else has run beside the same ansible-core in `test-unit`.
-LOADED = ("modules", "action", "filter", "plugin_utils/_answers")
+LOADED = ("modules", "action", "callback", "filter", "plugin_utils/_answers")
 
 SHIM = """import sys
 sys.path.insert(0, {wheel!r})

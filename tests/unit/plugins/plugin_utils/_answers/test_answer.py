@@ -71,6 +71,10 @@ ANSWER: dict[str, Data] = {
         "started": 1, "finished": 0,
     },
     "rbln_driver_files": {"changed": False, "files": [{"path": "/x/a.run", "sha256": SHA}], "missing": ["a.run"]},
+    "rbln_history": {
+        "changed": False, "files": [{"path": "/etc/x", "time": 1.5, "owner": "root"}],
+        "packages": [{"time": 1.5, "log": "/var/log/x", "command": "apt-get x", "by": "kim", "packages": ["gcc"]}],
+    },
     "rbln_host_tool": {"changed": True, "changed_paths": ["/usr/local/libexec/x"], "diff": DIFF},
     "rbln_mok": {
         "changed": True, "state": "pending", "acts": ["made"], "console": ["1. Wait"], "certificate": "/x/mok.der",
@@ -122,7 +126,7 @@ def modules_of_hosts() -> list[str]:
     """Modules that are sent to hosts; the others are documented there and are action plugins alone."""
     names = {path.stem for path in (HERE.parents[5] / "plugins" / "modules").glob("*.py")}
     here = {"rbln_controller", "rbln_operands", "rbln_plan", "rbln_plan_show", "rbln_rollout", "rbln_runtime_config"}
-    here |= {"rbln_show"}
+    here |= {"rbln_report", "rbln_show"}
     return sorted(names - here)
 
 
