@@ -17,7 +17,7 @@ from .look import OBSERVED, look
 from .run import HostLog
 
 NOTHING = "No facts of it are cached, and no earlier report has seen it."
-STEP = "Run the playbook discover with a fact cache, or with the callback rbln_report."
+STEP = f"Run the playbook discover with a fact cache, or with the callback {PREFIX}_report."
 
 Data = t.Mapping[str, t.Any]
 
