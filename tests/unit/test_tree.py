@@ -32,7 +32,7 @@ ROOMS = {
     ],
     "plugin_utils": [
         "_answers", "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
-        "_rollout", "_report", "_runtime_config", "_deliver_host",
+        "_rollout", "_report", "_runtime_config", "_deliver_host", "_doctor",
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
@@ -49,6 +49,7 @@ PAYLOAD_FILES = {
     "rbln_package": 29,
     "rbln_repository": 29,
     "rbln_runtime_detect": 31,
+    "rbln_symptoms": 18,
     "rbln_validate": 78,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}

@@ -20,6 +20,8 @@ PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     SERIAL: {"type": "list", "elements": "raw"},
     BUDGET: {"type": "int"},
     INPUT + "airgap": {"type": "bool"},
+    INPUT + "doctor_exit": {"type": "bool"},
+    INPUT + "doctor_format": {"type": "str", "choices": ["text", "json"]},
     INPUT + "plan_exit": {"type": "bool"},
     INPUT + "plan_upgrade": {"type": "bool"},
     INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
