@@ -15,7 +15,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster imp
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.host import signs_of_failure, signs_of_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.order import Found, group, ordered
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.report import Place, document, first, screen
-from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.signs import Sign, sign_of_error
+from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.signs import Sign, read_sign, sign_of_error
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.cluster import ROLE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts
 
@@ -72,10 +72,10 @@ class ActionModule(Operands):
             if "signs" not in asked:
                 continue
             name = _unique(str(asked["cluster"]), clusters)
-            clusters[name] = group(map(_sign, asked["signs"]), name)
+            clusters[name] = group(map(read_sign, asked["signs"]), name)
             for host, mine in asked["hosts"].items():
                 if host in signs:
-                    signs[host] += map(_sign, mine)
+                    signs[host] += map(read_sign, mine)
                     of_cluster[host] = clusters[name]
         places = [Place(host, tuple(ordered(signs[host], of_cluster.get(host, ())))) for host in hosts]
         whole = [
@@ -125,12 +125,6 @@ def _socket_dir(variables: t.Mapping[str, t.Any]) -> str:
     facts = _registered(variables, OBSERVATION).get(FACTS) or {}
     kubelet = (facts.get(PREFIX + "_runtimes") or {}).get("kubelet") or {}
     return str(kubelet.get("device_plugin_dir") or "") if kubelet.get("present") else ""
-
-
-def _sign(item: t.Any) -> Sign:
-    """A sign that a task has registered."""
-    code, look, said, level, step, node, values = item
-    return Sign(code, look, said, level, step, node, tuple((name, value) for name, value in values))
 
 
 def _unique(name: str, taken: t.Collection[str]) -> str:

@@ -29,13 +29,18 @@ def act(
     host: str = "controller",
     facts: Data | None = None,
     check: bool = False,
+    doctor: bool = False,
     **arguments: t.Any,
 ) -> Data:
-    """The result of one act of the action with `variables` as those of the host; one with facts has proven itself."""
+    """The result of one act of the action with `variables` as those of the host; one with facts has proven itself.
+
+    `doctor` takes the action of rbln_doctor, which is made of it.
+    """
     from ansible.parsing.dataloader import DataLoader
     from ansible.template import Templar
-    from ansible_collections.rebellions.npu.plugins.action.rbln_operands import ActionModule
+    from ansible_collections.rebellions.npu.plugins.action import rbln_doctor, rbln_operands
 
+    kind = rbln_doctor.ActionModule if doctor else rbln_operands.ActionModule
     proof = {"rbln_validator_proof": {"passed": True}} if facts else {}
     task_vars = {**proof, **variables, "inventory_hostname": host, "ansible_facts": {"rbln": facts} if facts else {}}
     task = SimpleNamespace(
@@ -44,7 +49,7 @@ def act(
         diff=True,
         async_val=0,
         no_log=False,
-        action="rbln_operands",
+        action="rbln_doctor" if doctor else "rbln_operands",
         delegate_to=None,
     )
     connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None), _load_name="local", has_pipelining=True)
@@ -55,7 +60,7 @@ def act(
         "play_context": SimpleNamespace(check_mode=check),
         "loader": loader,
     }
-    action: t.Any = ActionModule(templar=Templar(loader, task_vars), shared_loader_obj=None, **parts)
+    action: t.Any = kind(templar=Templar(loader, task_vars), shared_loader_obj=None, **parts)
     found: Data = action.run(task_vars=task_vars)
     return found
 

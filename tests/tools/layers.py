@@ -155,7 +155,7 @@ LAYERS = (
     _integration(
         "nodes",
         1150,
-        "everyday site site_nodes privileges site_repair site_undo",
+        "everyday site site_nodes privileges site_repair doctor site_undo",
         uses=("lab",),
         holds=("cluster",),
         after=LAB,
@@ -189,8 +189,8 @@ LAYERS = (
     _integration(
         "api",
         900,
-        "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator host_tool_play hostile label_policy "
-        "operands_play preflight_play repository_signatures rollout_nodes rollout_play runtime_config_play "
+        "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator doctor_cluster host_tool_play hostile "
+        "label_policy operands_play preflight_play repository_signatures rollout_nodes rollout_play runtime_config_play "
         "signatures_play",
         after=LAB,
     ),

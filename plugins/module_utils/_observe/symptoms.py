@@ -1,7 +1,10 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host shows besides its NPUs when something is wrong: clock, space, names, proxies, units, locks. Reads only."""
+"""What a host shows besides its NPUs when something is wrong: clock, space, names, proxies, units, locks.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from urllib.parse import urlsplit
 from .._base.mask import mask
 from .._host.handles import find_open
 from .._host.host import Host, Probe
-from .._host.proc import Processes
+from .._host.proc import ProcessTable
 from .._host.systemd import ask_units
 
 # Where an installation, a runtime or a kubelet writes.
@@ -95,7 +98,7 @@ def _resolved(host: Host, name: str, timeout: float) -> Probe:
 
 def _proxies(host: Host, pids: t.Mapping[str, int], timeout: float) -> list[Data]:
     """The proxies that running services were started with, each with whether something answers there."""
-    processes, found = Processes(host), []
+    processes, found = ProcessTable(host), []
     for unit, pid in pids.items():
         given = processes.variables(pid, PROXIES) if pid else {}
         for address in sorted({_address(value) for value in given.values()} - {""}):

@@ -95,7 +95,8 @@ def _keeping(run: Run) -> Run:
             return result
         told = {"task": self._task.name, "msg": str(result.get("msg") or "It failed without a message.")}
         left = {key: value for key, value in result.items() if key not in ("exception", "failed", "msg")}
-        return {"changed": False, **left, "failure": told}
+        # Where a result does not say it, Ansible makes a failure of another exit code than 0.
+        return {"changed": False, **left, "failed": False, "failure": told}
 
     return kept
 

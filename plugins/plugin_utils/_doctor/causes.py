@@ -34,7 +34,7 @@ _LAST: tuple[Cause, ...] = (
         "A look at the host failed: a file or an answer that cannot be read.",
         f"`{HOST_TOOL} observe` on the host",
         "Look at the file or command that is named.",
-        ("check:looks_worked",),
+        ("check:looks_worked", "machine:unseen"),
     ),
     Cause(
         "virtual_machines",

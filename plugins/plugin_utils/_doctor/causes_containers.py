@@ -64,7 +64,7 @@ CONTAINER_CAUSES: tuple[Cause, ...] = (
     Cause(
         "runtime_stopped",
         CONTAINERS,
-        '"NAME is stopped (UNIT is inactive)"',
+        '`runtime_sees_spec` is not known: "is stopped"',
         "The container runtime is stopped.",
         "`systemctl status UNIT; journalctl -u UNIT` on the host",
         "`systemctl start UNIT` on the host.",

@@ -19,7 +19,7 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
         f"`lspci -nn -d {PCI}:` on the host",
         "Reseat or power-cycle the card; rescan the bus.",
         ("check:npus_found",),
-        (*WITHOUT_DRIVER, "driver_not_loaded"),
+        ("driver_not_installed", "driver_not_loaded", *WITHOUT_DRIVER),
     ),
     Cause(
         "card_lost",
@@ -77,7 +77,7 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
     Cause(
         "change_interrupted",
         DRIVER,
-        '"A change of the driver still runs on this host", `driver_change` is not known',
+        '"A change of the driver still runs on this host"; `package_finished` is false',
         "A change of the driver runs, or was interrupted.",
         "`dpkg --audit; dkms status` on the host, and the process that the check names",
         f"Wait until it ends, else run {SITE}, which takes it over.",

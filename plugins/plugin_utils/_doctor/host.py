@@ -27,7 +27,7 @@ SKEW = 60.0
 FREE_BYTES, FREE_SHARE = 64 * 1024 * 1024, 0.02
 # (words of a failure, code), the first that fits.
 _NOT_REACHED = (
-    (r"Could not resolve hostname|Name or service not known|getaddrinfo|nodename nor servname", "reach:name"),
+    (r"Could not resolve hostname|Name or service not npus|getaddrinfo|nodename nor servname", "reach:name"),
     (r"Permission denied \(|Authentication failed|Invalid/incorrect password|Too many authentication", "reach:login"),
     (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "reach:host_key"),
     (r"become does not work|privilege escalation|sudo|not in the sudoers|become password", "reach:become"),
@@ -49,14 +49,14 @@ def signs_of_failure(said: str) -> list[Sign]:
 
 def signs_of_host(facts: Data, symptoms: Data) -> list[Sign]:
     """The signs of an observed host: `facts` are ansible_facts, `symptoms` the answer of the second look."""
-    rbln, runtimes = facts.get(SHORT) or {}, facts.get(INPUT + "runtimes") or {}
+    npus, runtimes = facts.get(SHORT) or {}, facts.get(INPUT + "runtimes") or {}
     record = facts.get(INPUT + "observed") or {}
     found = [made for check in record.get("checks") or () for made in _of_check(check)]
     codes = {one.code for one in found if one.level == WRONG}
-    found += _of_driver(rbln, codes)
+    found += _of_driver(npus, codes)
     found += _of_runtimes(runtimes, codes)
     found += _of_ready_files(record, codes)
-    return found + _of_symptoms(rbln, runtimes, symptoms, codes)
+    return found + _of_symptoms(npus, runtimes, symptoms, codes)
 
 
 def _of_check(check: Data) -> list[Sign]:
@@ -69,13 +69,13 @@ def _of_check(check: Data) -> list[Sign]:
     ]
 
 
-def _of_driver(rbln: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_driver(npus: Data, codes: t.Collection[str]) -> list[Sign]:
     """Why the driver is not loaded, and what stands in the way of another one."""
-    driver, kernel, found = rbln.get("driver") or {}, rbln.get("kernel") or {}, []
+    driver, kernel, found = npus.get("driver") or {}, npus.get("kernel") or {}, []
     running = kernel.get("running")
     others = sorted(name for name, has in (kernel.get("modules") or {}).items() if has and name != running)
     if "check:driver_loaded" in codes:
-        if rbln.get("in_container") and kernel.get("module_tree") is False:
+        if npus.get("in_container") and kernel.get("module_tree") is False:
             said = "the host is a container, and has no modules of its kernel %s" % running
             found.append(sign("driver:container", "fact kernel.module_tree", said))
         elif (kernel.get("modules") or {}).get(running) is False and (others or driver.get("version_on_disk")):
@@ -85,7 +85,7 @@ def _of_driver(rbln: Data, codes: t.Collection[str]) -> list[Sign]:
             )
             found.append(sign("driver:no_module", "fact kernel.modules", said))
     if codes & {"check:driver_is_wanted", "check:driver_installed", "check:driver_on_disk_is_loaded"}:
-        for pin in rbln.get("pins") or ():
+        for pin in npus.get("pins") or ():
             if any(_alike(pin["package"], pattern) for pattern in PROFILE.package_patterns):
                 said = "%s is kept as it is by %s (%s)" % (pin["package"], pin["by"], pin["path"])
                 found.append(sign("driver:held", "fact pins", said, package=pin["package"]))
@@ -124,21 +124,23 @@ def _of_ready_files(record: Data, codes: t.Collection[str]) -> list[Sign]:
     return [sign("ready:missing", OBSERVATION, said)]
 
 
-def _of_symptoms(rbln: Data, runtimes: Data, symptoms: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_symptoms(npus: Data, runtimes: Data, symptoms: Data, codes: t.Collection[str]) -> list[Sign]:
     found = [made for one in symptoms.get("disk") or () for made in _of_space(one)]
+    if symptoms.get("failure"):
+        # Clock, space and the rest are then not known.
+        found.append(sign_of_error("machine:unseen", SYMPTOMS, symptoms["failure"].get("msg"), UNKNOWN))
     ahead = symptoms.get("skew") or 0.0
     if abs(ahead) > SKEW:
         said = "the clock of the host is %d s %s that of the controller"
         found.append(sign("machine:clock", SYMPTOMS, said % (abs(ahead), "ahead of" if ahead > 0 else "behind")))
-    proxies = symptoms.get("proxies") or ()
-    for one in proxies:
+    for one in symptoms.get("proxies") or ():
         if one["state"] != "value":
             said = "the proxy %s of %s does not answer: %s" % (one["address"], one["unit"], one["detail"])
             found.append(sign("machine:proxy", SYMPTOMS, said, address=one["address"], unit=one["unit"]))
     for name, one in (symptoms.get("names") or {}).items():
         if one["state"] != "value":
-            # A proxy resolves names by itself; without getent nothing is known.
-            level = UNKNOWN if one["state"] not in ("absent", "timeout") else DOUBTFUL if proxies else WRONG
+            # A proxy or a mirror may know what the host does not; a pod without its image says more.
+            level = DOUBTFUL if one["state"] in ("absent", "timeout") else UNKNOWN
             said = "%s is not resolved: %s" % (name, one["detail"])
             found.append(sign("machine:name", SYMPTOMS, said, level, name=name))
     kubelet = (runtimes.get("kubelet") or {}).get("unit")
@@ -148,15 +150,15 @@ def _of_symptoms(rbln: Data, runtimes: Data, symptoms: Data, codes: t.Collection
     if symptoms.get("locked_by"):
         said = "the package manager is in use by %s" % ", ".join(symptoms["locked_by"])
         found.append(sign("machine:package_manager", SYMPTOMS, said, DOUBTFUL))
-    used = [*(symptoms.get("used_by") or ()), *_contexts(rbln)]
+    used = [*(symptoms.get("used_by") or ()), *_contexts(npus)]
     if used and codes & {"check:driver_on_disk_is_loaded", "check:driver_is_wanted"}:
         said = "the NPUs are in use by %s, so the driver cannot be reloaded" % ", ".join(dict.fromkeys(used))
         found.append(sign("driver:in_use", SYMPTOMS, said))
     return found
 
 
-def _contexts(rbln: Data) -> list[str]:
-    contexts = (rbln.get("smi") or {}).get("contexts") or ()
+def _contexts(npus: Data) -> list[str]:
+    contexts = (npus.get("smi") or {}).get("contexts") or ()
     return ["%s (pid %s)" % (one["process"], one["pid"]) for one in contexts if one.get("pid")]
 
 

@@ -122,7 +122,7 @@ def _alike(place: Place) -> tuple[t.Any, ...]:
 
 def _part(title: str, found: t.Sequence[Found], host: str) -> list[Line]:
     lines = [Line(title, TITLE)]
-    roots = [one for one in found if not one.explained_by]
+    roots, after = [one for one in found if not one.explained_by], set[str]()
     for number, one in enumerate(roots[:CAUSES], 1):
         told = _told(one, host)
         sure = {WRONG: "", DOUBTFUL: " (a warning)", UNKNOWN: " (not known)"}[one.level]
@@ -132,8 +132,10 @@ def _part(title: str, found: t.Sequence[Found], host: str) -> list[Line]:
         if len(told["evidence"]) > EVIDENCE:
             lines.append(Line("      seen   ... and %d more" % (len(told["evidence"]) - EVIDENCE)))
         lines += [Line("      do     %s" % told["remedy"]), Line("      prove  %s" % told["prove"])]
-        after = [other for other in found if one.cause.id in other.explained_by]
-        for other in after:
+        for other in found:
+            if one.cause.id not in other.explained_by or other.cause.id in after:
+                continue
+            after.add(other.cause.id)
             sign = other.signs[0]
             lines.append(Line("      so     %s: %s: %s." % (other.cause.id, sign.look, sign.said)))
     if len(roots) > CAUSES:

@@ -42,3 +42,9 @@ def sign_of_error(code: str, look: str, error: t.Any, level: str = WRONG, node: 
     """A sign from `WHAT. Next: do X.`"""
     what, _next, step = str(error).partition(" Next: ")
     return sign(code, look, what, level, step, node)
+
+
+def read_sign(item: t.Sequence[t.Any]) -> Sign:
+    """A sign out of what a task has registered, where its tuples are lists."""
+    code, look, said, level, step, node, values = item
+    return Sign(code, look, said, level, step, node, tuple((name, value) for name, value in values))

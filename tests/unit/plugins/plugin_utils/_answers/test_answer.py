@@ -87,6 +87,14 @@ ANSWER: dict[str, Data] = {
         "changed": True, "source": "/etc/apt/sources.list.d/x.list", "adopted": True, "changes": ["remove /x"],
         "diff": {"prepared": "x\n"},
     },
+    "rbln_symptoms": {
+        "changed": False, "clock": 1764454965.5, "names": {"reg.example": {"state": "absent", "detail": "no"}},
+        "disk": [
+            {"path": "/", "size": 9, "free": 1, "inodes": 0, "inodes_free": 0, "read_only": False},
+        ],
+        "units": {"kubelet.service": "active"}, "locked_by": ["apt-get (pid 7)"], "used_by": ["python3 (pid 9)"],
+        "proxies": [{"unit": "containerd.service", "address": "p:1", "state": "failed", "detail": "refused"}],
+    },
     "rbln_bundle": {
         "changed": True, "os": {"id": "debian", "version_id": "", "architecture": "x86_64"}, "format": "deb",
         "requested": ["gcc=1"], "address": "fd00::1",
@@ -126,7 +134,7 @@ def modules_of_hosts() -> list[str]:
     """Modules that are sent to hosts; the others are documented there and are action plugins alone."""
     names = {path.stem for path in (HERE.parents[5] / "plugins" / "modules").glob("*.py")}
     here = {"rbln_controller", "rbln_operands", "rbln_plan", "rbln_plan_show", "rbln_rollout", "rbln_runtime_config"}
-    here |= {"rbln_report", "rbln_show"}
+    here |= {"rbln_doctor", "rbln_report", "rbln_show"}
     return sorted(names - here)
 
 

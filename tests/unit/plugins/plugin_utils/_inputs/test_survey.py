@@ -96,7 +96,7 @@ TYPED = re.compile(r"\s*(\|\s*default\((''|omit|false)(,\s*true)?\)\s*)?\|\s*reb
 BESIDE = re.compile(r"\s*is (not )?(defined|mapping)|\s*\|\s*(default\('', true\) == |default\(false\) \| bool)")
 # What the playbooks read with its fallback, of another host, as a word alone, or to say it.
 OTHERWISE = {("playbooks/site.yml", SERIAL), ("playbooks/remove.yml", SERIAL), ("playbooks/site.yml", BUDGET),
-             ("playbooks/plan.yml", "rbln_plan_format")}  # fmt: skip
+             ("playbooks/plan.yml", "rbln_plan_format"), ("playbooks/doctor.yml", "rbln_doctor_format")}  # fmt: skip
 
 
 def test_no_role_or_playbook_reads_an_input_without_its_type() -> None:
