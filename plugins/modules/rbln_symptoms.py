@@ -113,8 +113,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = [module.params[name] or [] for name in ("names", "units", "devices")]
-    module.exit_json(changed=False, **symptoms(Host(), *given, module.params["timeout"]))
+    names, units, devices = (module.params[name] or [] for name in ("names", "units", "devices"))
+    module.exit_json(changed=False, **symptoms(Host(), names, units, devices, module.params["timeout"]))
 
 
 if __name__ == "__main__":

@@ -190,8 +190,8 @@ LAYERS = (
         "api",
         900,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator doctor_cluster host_tool_play hostile "
-        "label_policy operands_play preflight_play repository_signatures rollout_nodes rollout_play runtime_config_play "
-        "signatures_play",
+        "label_policy operands_play preflight_play repository_signatures rollout_nodes rollout_play "
+        "runtime_config_play signatures_play",
         after=LAB,
     ),
     Layer(

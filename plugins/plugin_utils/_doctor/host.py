@@ -69,7 +69,7 @@ def _of_check(check: Data) -> list[Sign]:
     ]
 
 
-def _of_driver(npus: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_driver(npus: Data, codes: set[str]) -> list[Sign]:
     """Why the driver is not loaded, and what stands in the way of another one."""
     driver, kernel, found = npus.get("driver") or {}, npus.get("kernel") or {}, []
     running = kernel.get("running")
@@ -97,7 +97,7 @@ def _alike(one: str, other: str) -> bool:
     return fnmatch.fnmatchcase(one, other) or fnmatch.fnmatchcase(other, one)
 
 
-def _of_runtimes(runtimes: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_runtimes(runtimes: Data, codes: set[str]) -> list[Sign]:
     found = []
     for one in runtimes.get("runtimes") or ():
         if not one.get("selected"):
@@ -113,7 +113,7 @@ def _of_runtimes(runtimes: Data, codes: t.Collection[str]) -> list[Sign]:
     return found
 
 
-def _of_ready_files(record: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_ready_files(record: Data, codes: set[str]) -> list[Sign]:
     """The ready files of a host that has passed and lacks them: whatever waits for them waits for ever."""
     markers = record.get("markers") or {}
     passed = passed_names(record)
@@ -124,7 +124,7 @@ def _of_ready_files(record: Data, codes: t.Collection[str]) -> list[Sign]:
     return [sign("ready:missing", OBSERVATION, said)]
 
 
-def _of_symptoms(npus: Data, runtimes: Data, symptoms: Data, codes: t.Collection[str]) -> list[Sign]:
+def _of_symptoms(npus: Data, runtimes: Data, symptoms: Data, codes: set[str]) -> list[Sign]:
     found = [made for one in symptoms.get("disk") or () for made in _of_space(one)]
     if symptoms.get("failure"):
         # Clock, space and the rest are then not known.

@@ -9,7 +9,8 @@ import functools
 import typing as t
 from dataclasses import dataclass
 
-from .causes import BY_ID, CAUSES, Cause, cause_of
+from .cause import Cause
+from .causes import BY_ID, CAUSES, cause_of
 from .signs import LEVELS, UNKNOWN, WRONG, Sign
 
 _PLACE = {cause.id: number for number, cause in enumerate(CAUSES)}
