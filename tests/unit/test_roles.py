@@ -30,6 +30,7 @@ ROLES = (
     "rbln_preflight",
     "rbln_pull",
     "rbln_rollout",
+    "rbln_support",
     "rbln_validator",
 )
 TYPES: dict[str, tuple[type, ...]] = {
@@ -161,7 +162,8 @@ def test_meta_and_readme(role: str) -> None:
 
 
 OWN = re.compile(
-    r"^(?!rbln_driver_instances$)rbln_(bundle|container_toolkit|discover|driver|operands|preflight|pull|rollout|validator)_"
+    r"^(?!rbln_driver_instances$)"
+    r"rbln_(bundle|container_toolkit|discover|driver|operands|preflight|pull|rollout|support|validator)_"
     r"|^rbln_(runtimes|observed|plan|proof|failure)$"
 )
 
@@ -207,6 +209,7 @@ def test_messages_and_documentation_name_inputs_that_exist() -> None:
         found = re.findall(r"\brbln_\w+", path.read_text(encoding="utf-8"))
         wanted.update({name: path.name for name in found if name.startswith(tuple(f"{role}_" for role in ROLES))})
     results = {"rbln_preflight_plan", "rbln_operands_result", "rbln_driver_facts", "rbln_rollout_plan"}
+    results |= {"rbln_support_bundle"}
     results |= {f"rbln_{name}_proof" for name in ("driver", "container_toolkit", "validator")}
     assert len(wanted) > 100
     assert {name: where for name, where in wanted.items() if name not in known | results and name[-1] != "_"} == {}

@@ -28,11 +28,11 @@ OWN_NAME = re.compile(
 ROOMS = {
     "module_utils": [
         "_base", "_formats", "_host", "_kernel", "_packages", "_npu", "_secure_boot", "_bundle", "_cdi", "_runtime",
-        "_checks", "_observe", "_driver",
+        "_checks", "_observe", "_driver", "_support",
     ],
     "plugin_utils": [
         "_answers", "_text", "_objects", "_inputs", "_cluster", "_components", "_nodes", "_deliver_cluster", "_plan",
-        "_rollout", "_report", "_runtime_config", "_deliver_host", "_doctor",
+        "_rollout", "_report", "_runtime_config", "_deliver_host", "_doctor", "_support_bundle",
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
@@ -49,6 +49,7 @@ PAYLOAD_FILES = {
     "rbln_package": 29,
     "rbln_repository": 29,
     "rbln_runtime_detect": 31,
+    "rbln_support": 85,
     "rbln_symptoms": 18,
     "rbln_validate": 78,
 }

@@ -23,7 +23,8 @@ SHORTEST = 4
 # Most text has none of these and is done.
 _HINT = re.compile(
     r"(?i)@|[?&]\w|pass|pwd|psk|auth|bearer|basic|credential|token|secret|key|cookie|LS0tLS1|eyJ|login|docker(?:config|"
-    r"cfg)|\$[1256y]|-u\s|--(?:proxy-)?user|AKIA|ASIA|gh[oprsu]_|glpat-|github_pat|hf_|xox[a-z]-|sk-|hvs\.|dckr_pat_"
+    r"cfg)|\$(?:[1256y]|apr1|argon2)|-u\s|--(?:proxy-)?user|AKIA|ASIA|gh[oprsu]_|glpat-|github_pat|hf_|xox[a-z]-|"
+    r"[rs]k[-_]|hvs\.|dckr_pat_|npm_|pypi-|nvapi-|AIza|hooks\.slack|ipmitool|mysql|bindpw|community"
 )
 _WORD = (
     r"(?:(?<!by)(?<!com)pass(?:word|wd|phrase|code)?|pwd|psk|auth|authorization|bearer|"
@@ -115,6 +116,14 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge], ...] = (
         _pattern(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<s>.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"),
         _always,
     ),
+    # The end of one, in text whose beginning is cut off.
+    (
+        _pattern(
+            r"\A(?P<s>(?:(?![^\n]*-----BEGIN )[^\n]*\n){0,150}?(?!-----BEGIN )[^\n]*?)"
+            r"-----END [A-Z0-9 ]*PRIVATE KEY-----"
+        ),
+        _always,
+    ),
     (_pattern(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"), _always),
     # Credentials in an address: all before the last @. A user alone may be a token, but not that of ssh.
     (
@@ -158,11 +167,16 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge], ...] = (
     (
         _pattern(
             r"(?<![\w-])(?P<s>(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[oprsu]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|"
-            r"hf_[A-Za-z0-9]{20,}|xox[a-z]-[\w-]{10,}|sk-[\w-]{20,}|hvs\.[\w-]{20,}|dckr_pat_[\w-]{16,})"
+            r"hf_[A-Za-z0-9]{20,}|xox[a-z]-[\w-]{10,}|sk-[\w-]{20,}|hvs\.[\w-]{20,}|dckr_pat_[\w-]{16,}|"
+            r"[rs]k_(?:live|test)_\w{16,}|npm_\w{20,}|pypi-[\w-]{20,}|nvapi-[\w-]{20,}|AIza[\w-]{30,}|"
+            r"AGE-SECRET-KEY-1[A-Z0-9]{20,})"
         ),
         _always,
     ),
-    (_pattern(r"(?P<s>\$(?:1|2[aby]|5|6|y)\$[\w./$=,]{16,})"), _always),
+    (_pattern(r"(?P<s>\$(?:1|2[aby]|5|6|y|apr1|argon2(?:i|d|id))\$[\w./$=,+]{16,})"), _always),
+    (_pattern(r"(?i)\bhooks\.slack\.com/services/(?P<s>[\w/-]{8,})"), _always),
+    # Those of a cluster that a node joins, where a word says what it is.
+    (_pattern(r"(?i)\btoken\b[^\n]{0,40}?(?<![\w.-])(?P<s>[a-z0-9]{6}\.[a-z0-9]{16})(?![\w.-])"), _always),
     (_pattern(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"), _always),
     # Options whose value is the next word, in a command line and in a list of words.
     (
@@ -174,6 +188,17 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge], ...] = (
     ),
     (_pattern(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % _WORD), _always),
     (_pattern(r"(?<!\S)(?:-[uU]|--user|--proxy-user)[ =](?P<s>[^\s:/\"'*]+:[^\s\"']+)"), _is_user),
+    # Programs with a short option for a password, and configurations with a word before it.
+    (
+        _pattern(
+            r"\b(?:sshpass[ \t]+-p|"
+            r"(?:docker|podman|nerdctl|skopeo|buildah|helm(?:[ \t]+registry)?)[ \t]+login\b[^\n;|&]{0,200}?[ \t]-p|"
+            r"ipmitool\b[^\n;|&]{0,200}?[ \t]-P|(?:mysql|mysqldump|mariadb)\b[^\n;|&]{0,200}?[ \t]-p(?=\S))"
+            r"[ \t]*(?P<s>[^\s\"'*;|&]+)"
+        ),
+        _always,
+    ),
+    (_pattern(r"(?m)^[ \t]*(?:bindpw|r[ow]community6?)[ \t]+(?P<s>[^\s*]\S*)"), _always),
     (_pattern(r"(?i)<%s>(?P<s>[^<\n]+)</" % _KEY), _always),
     # Names with their values: a block of YAML, a word "NAME=value of words", texts, lists, the rest of a line, a word.
     (
@@ -239,6 +264,12 @@ def _replace(text: str, note: t.Callable[[str], None]) -> str:
 def mask(text: str) -> str:
     """`text` with every secret in it replaced by MASK, line by line."""
     return _replace(text, lambda secret: None)
+
+
+def noted(text: str) -> tuple[str, set[str]]:
+    """(`text` as mask() gives it, the secrets that were in it)."""
+    found: set[str] = set()
+    return _replace(text, found.add), found
 
 
 @functools.lru_cache(maxsize=4096)

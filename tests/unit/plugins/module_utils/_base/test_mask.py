@@ -24,7 +24,18 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 S = "n0t-a-Real-one"
 KEY = "-----BEGIN %s KEY-----\n%s\nAAAA%s\n-----END %s KEY-----"
+CUT_OFF = f"{S}\nAAAA{S}\n-----END RSA PRIVATE KEY-----"
 SECRETS = [
+    CUT_OFF,
+    # programs with short options, and words before a value
+    f"docker login -u joe -p {S} r.example",
+    f"helm registry login r.example -u joe -p {S}",
+    f"sshpass -p {S} ssh h",
+    f"ipmitool -I lanplus -H h -U admin -P {S} sdr",
+    f"mysql -u root -p{S} db",
+    f"bindpw {S}",
+    f"rocommunity {S} 192.0.2.0/24",
+    f"https://hooks.slack.com/services/T0/B0/{S}",
     # addresses
     f"http://joe:{S}@proxy.example:3128 refused",
     f"E: Failed to fetch https://{S}@mirror.example/x.deb",
@@ -116,10 +127,23 @@ FORMS = [
     "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
     "xoxb-0123456789-abcdefgh",
     "$6$saltsalt$abcdefghijklmnopqrstuvwxyz./0123",
+    "$apr1$saltsalt$abcdefghijklmnopqrst./",
+    "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+    "pypi-AgEIcHlwaS5vcmcabcdefgh",
+    "nvapi-abcdefghijklmnopqrstuvwxyz",
+    "AIzaSyabcdefghijklmnopqrstuvwxyz0123456",
+    "sk_live_abcdefghijklmnop",
+    "AGE-SECRET-KEY-1ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     base64.b64encode(b"-----BEGIN RSA PRIVATE KEY-----\nMIIE").decode(),
     base64.b64encode(b'{"auths":{"r":{"auth":"dTpw"}}}').decode(),
 ]
 HARMLESS = [
+    "docker run --name login -p 8080:80 img",
+    "mysql -u root -p db",
+    "the community is helpful",
+    "npm_config_cache=/var/cache/npm",
+    "risk_level disk-by-id task_struct",
+    "a token of the file kernel.modules_disabled",
     "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "registry.example:5000/rbln/driver:3.4.0@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
     "busybox:1@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
