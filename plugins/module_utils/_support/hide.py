@@ -30,7 +30,8 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{3,}")
 # Hardware has them after these names; the colon of a kernel message names a driver.
 _NAMED = re.compile(
     r"(?i)(?P<name>(?<![A-Za-z0-9])(?:[a-z]+[ _-]?)?serial(?:[ _-]?(?:number|num|no))?|"
-    r"(?<![\w.-])(?:sid|s/n|(?:[a-z]+_)?uuid))(?P<sign>\\?[\"']?[ \t]*[:=]?[ \t]*\\?[\"']?)(?P<value>[A-Za-z0-9][A-Za-z0-9_.:-]{4,}[A-Za-z0-9])"
+    r"(?<![\w.-])(?:sid|s/n|(?:[a-z]+_)?uuid))"
+    r"(?P<sign>\\?[\"']?[ \t]*[:=]?[ \t]*\\?[\"']?)(?P<value>[A-Za-z0-9][A-Za-z0-9_.:-]{4,}[A-Za-z0-9])"
 )
 _DIGIT = re.compile(r"[0-9]")
 
