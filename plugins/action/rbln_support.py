@@ -218,7 +218,7 @@ class ActionModule(OfTask, Answering):
         names = list((clusters or {}).get("clusters") or {})
         bundle.take(CLUSTER, names, lambda name: "nothing was kept of it")
         result: Result = {"path": path, "files": bundle.files, "hosts": bundle.summaries[HOST]}
-        result.update(clusters=bundle.summaries[CLUSTER], changed=True)
+        result.update(clusters=bundle.summaries[CLUSTER], changed=False)
         table = [one.text for one in lines(bundle.summaries, "", 0, False)]
         size, digest = (0, "") if self._dry else bundle.write(path, table)
         self._show(lines(bundle.summaries, path, size, self._dry))

@@ -60,7 +60,8 @@ attributes:
   idempotent:
     support: N/A
     details:
-      - Each run makes a new archive on the controller. Hosts and clusters are not changed.
+      - Each run makes a new archive on the controller, which is not told as a change, since hosts and clusters are not
+        changed.
 seealso:
   - module: rebellions.npu.rbln_observe
 """
