@@ -16,7 +16,7 @@ from ansible import constants
 from ansible import release as core
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.template import Templar
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask, secrets_in
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.probe import ABSENT, VALUE
 from ansible_collections.rebellions.npu.plugins.module_utils._support.collect import Limits
@@ -50,6 +50,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._support_bundle.par
     Part,
     Store,
     require,
+    searched,
     share,
     unpacked,
 )
@@ -68,6 +69,14 @@ LEAST = {
 }
 # Inputs that differ from host to host and say nothing about its cluster.
 OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name"})
+# Ansible's own variables with passwords.
+LOGINS = (
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_ssh_password",
+    "ansible_become_password",
+    "ansible_become_pass",
+)
 # The clusters of a run may have these shares together.
 CLUSTERS = 4
 # Once a run: Ansible loads its plugins before it starts a process for each task.
@@ -138,9 +147,25 @@ class ActionModule(OfTask, Answering):
             part.state, part.detail = UNREACHABLE, str(exc)
         except (AnsibleError, NpuError) as exc:
             part.state, part.detail = FAILED, str(exc)
+        part.hide(self._secrets(task_vars, self._templar))
         part.detail, part.seconds = clean(mask(part.detail))[:2000], time.monotonic() - began
         self._store().keep(part)
         return self._told(part)
+
+    @staticmethod
+    def _secrets(variables: t.Mapping[str, t.Any], templar: t.Any) -> list[str]:
+        """The secrets in the inputs and logins of a host, in all forms: a log may repeat one without its name."""
+        found: set[str] = set()
+        spec = {**role_inputs(), **role_inputs((of_cluster.ROLE,))}
+        for name in sorted({*known().inputs, *LOGINS}.intersection(variables)):
+            try:
+                value = of_cluster.plain(templar.template(variables[name]))
+            except (AnsibleError, NpuError):
+                continue
+            found |= secrets_in(value)
+            if isinstance(value, str) and (name in LOGINS or (spec.get(name) or {}).get("no_log")):
+                found.add(value)
+        return searched(found)
 
     @staticmethod
     def _limits(inputs: Result, hosts: int, shares: int = 1) -> Limits:
@@ -174,18 +199,24 @@ class ActionModule(OfTask, Answering):
             if isinstance(given, str):
                 part = Part(CLUSTER, name, FAILED, clean(mask(given))[:2000])
             else:
-                part = self._cluster_part(name, given, self._limits(inputs, len(hosts), CLUSTERS), serials)
+                part = self._cluster_part(
+                    name, given, self._limits(inputs, len(hosts), CLUSTERS), serials, given[SECRETS]
+                )
             store.keep(part)
             found[name] = self._told(part)
         return {"changed": False, "clusters": found}
 
-    def _cluster_part(self, name: str, given: Result, limits: Limits, serials: set[str] | None) -> Part:
+    def _cluster_part(
+        self, name: str, given: Result, limits: Limits, serials: set[str] | None, secrets: t.Sequence[str]
+    ) -> Part:
         try:
             kubeconfig = self._kubeconfig(t.cast(t.Any, given))
             cluster = TextCluster(kubeconfig, given["context"], limits.seconds, self._decrypted)
         except (AnsibleError, NpuError) as exc:
             return Part(CLUSTER, name, FAILED, clean(mask(str(exc)))[:2000])
-        return collect_cluster(name, cluster, given["namespace"], limits, serials, self._dry)
+        part = collect_cluster(name, cluster, given["namespace"], limits, serials, self._dry)
+        part.hide(secrets)
+        return part
 
     def _named_clusters(self, hosts: t.Sequence[str], task_vars: Result) -> dict[str, Result | str]:
         """{cluster: its inputs, or why they cannot be read}; each is asked once."""
@@ -199,10 +230,8 @@ class ActionModule(OfTask, Answering):
                 if not given["kubeconfig"] and not given["enabled"]:
                     continue
                 login = read_login(self._kubeconfig(t.cast(t.Any, given)), given["context"])
-                name = " ".join(filter(None, (login.name, login.mark)))
-                if given["namespace"] != role_defaults(of_cluster.ROLE)[OPERANDS + "namespace"]:
-                    name = "%s %s" % (name, given["namespace"])
-                found.setdefault(name, given)
+                name = " ".join(filter(None, (login.name, login.mark, given["namespace"])))
+                found.setdefault(name, {**given, SECRETS: self._secrets(variables, templar)})
             except (AnsibleError, NpuError) as exc:
                 found["cluster of %s" % group[0]] = str(exc)
         return found
@@ -244,6 +273,8 @@ def _why(answer: Result) -> str:
     return ("%s: %s" % (said, more[-500:]) if more else said) or "it failed without a message"
 
 
+# Beside the inputs of a cluster: what is searched in its texts.
+SECRETS = "secrets of the inputs"
 # What the role registers of each host, and of the clusters.
 OF_HOST, REGISTERED = "__%s_of_host" % ROLE, "__%s_of_clusters" % ROLE
 ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {

@@ -81,7 +81,7 @@ class Hider:
 
     def finish(self, texts: t.Mapping[str, str]) -> dict[str, str]:
         """The texts, noted before, without any secret or serial number that one of them has told."""
-        known = sorted((one for one in self._secrets if _is_telling(one)), key=len, reverse=True)[:MOST]
+        known = sorted((one for one in self._secrets if is_telling(one)), key=len, reverse=True)[:MOST]
         told = sorted({form for one in known for form in forms(one) if len(form) >= SHORTEST}, key=len, reverse=True)
         rare = [one for one in self._serials or () if not _WORD.fullmatch(one)]
         found = {}
@@ -134,7 +134,7 @@ class Hider:
         return found.group("name") + sign + quote + self._pseudonym(value) + quote
 
 
-def _is_telling(secret: str) -> bool:
+def is_telling(secret: str) -> bool:
     """Whether a secret may be looked for where nothing names it: a plain short word or number may be anything."""
     plain = secret.strip()
     return len(plain) >= SHORTEST and not (plain.isalpha() and plain.islower() and len(plain) < 12) and "*" not in plain

@@ -19,9 +19,11 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import MASK, forms
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.files import explain
 from ansible_collections.rebellions.npu.plugins.module_utils._support.collect import clean_text
+from ansible_collections.rebellions.npu.plugins.module_utils._support.hide import is_telling
 
 from .._answers.answer import wrong_answer
 
@@ -29,6 +31,12 @@ MODULE = "support"
 HOST, CLUSTER = "host", "cluster"
 COLLECTED, UNREACHABLE, FAILED, PLANNED = "collected", "unreachable", "failed", "planned"
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}\Z")
+
+
+def searched(secrets: t.Iterable[str]) -> list[str]:
+    """Secrets in the forms in which texts are searched for them, the longest first."""
+    found = {form for secret in secrets if is_telling(secret) for form in forms(secret)}
+    return sorted((form for form in found if is_telling(form)), key=len, reverse=True)
 
 
 @dataclass
@@ -43,6 +51,13 @@ class Part:
     records: list[dict[str, t.Any]] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     serials: list[str] = field(default_factory=list)
+
+    def hide(self, wanted: t.Sequence[str]) -> None:
+        """Mask what is in searched() in all texts and records."""
+        for form in wanted:
+            self.texts = [text.replace(form, MASK) if form in text else text for text in self.texts]
+            for record in self.records:
+                record.update(source=record["source"].replace(form, MASK), detail=record["detail"].replace(form, MASK))
 
     def summary(self) -> dict[str, t.Any]:
         return {"state": self.state, "detail": self.detail, "seconds": round(self.seconds, 1)}

@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._support_bundle.par
     Part,
     Store,
     require,
+    searched,
     share,
     unpacked,
 )
@@ -126,3 +127,13 @@ def test_a_limit_that_leaves_nothing_is_refused() -> None:
     require(1, 1, "x")
     with pytest.raises(NpuError, match="rbln_support_lines is 0, and the least is 1. Next: Set it to 1 or more."):
         require(0, 1, "rbln_support_lines")
+
+
+def test_a_secret_of_the_inputs_is_hidden_where_a_log_repeats_it_without_a_name() -> None:
+    part = Part(
+        HOST, "a", records=[record("x", 9, source="run --with Zq77 Vault-word-1")], texts=["a VmF1bHQtd29yZC0x b"]
+    )
+    part.texts.append("root and Vault-word-1 and short1")
+    part.hide(searched({"Vault-word-1", "root", "short1"}))
+    assert part.texts == ["a ******** b", "root and ******** and short1"]
+    assert part.records[0]["source"] == "run --with Zq77 ********"
