@@ -106,11 +106,9 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     for name in ("Discover", "Site", "Upgrade", "Validate", "Remove"):
         api.links[("job_templates", api.named("job_templates", "NPU " + name)["id"], "credentials")].clear()
     pools: dict[str, list[str]] = {}
-    with part.case("Discover in two slices, each of which sees its own host"):
+    with part.case("Discover"):
         assert not any(name.startswith("npu_pool_") for name in controller.constructed())
-        for number, host in ((1, A), (2, B)):
-            job = controller.launch("NPU Discover", part=(number, 2)).good(host)
-            assert (B if host == A else A) not in job.out
+        controller.launch("NPU Discover").unchanged(A, B)
     with part.case("the pools are groups of the constructed inventory, from the facts that AWX has kept"):
         found = controller.constructed()
         pools = {name: group["hosts"] for name, group in found.items() if name.startswith("npu_pool_")}
@@ -137,8 +135,8 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     with part.case("Site again, with each answer empty or as it is offered"):
         controller.launch("NPU Site", {"rbln_pool": ""}).unchanged(A, B)
     with part.case("Validate in slices"):
-        for number, host in ((1, A), (2, B)):
-            controller.launch("NPU Validate", part=(number, 2)).good(host)
+        for number, host, other in ((1, A, B), (2, B, A)):
+            assert other not in controller.launch("NPU Validate", part=(number, 2)).good(host).out
     answers = {"rbln_pool": "", "rbln_driver_version": "3.4.0", "rbln_rollout_waves": "1, 100%"}
     runfile = "run/rebellions-x86_64-3.4.0.run"
     upgraded = {"rbln_driver_runfile": str(payload_dir() / runfile)}
@@ -148,7 +146,7 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     controller.inventory["npu_nodes"]["vars"].update(upgraded)
     with part.case("the plan of the workflow: Upgrade in check mode, with its waves"):
         job = controller.launch("NPU Upgrade", answers, check=True).good(A, B)
-        assert "2 waves" in job.out and "3.4.0" in job.out, job.out[-3000:]
+        assert "Rollout of 2 hosts in " in job.out and "3.2.2 -> 3.4.0" in job.out, job.out[-3000:]
     if not SAMPLE:
         with part.case("Upgrade, and again"):
             job = controller.launch("NPU Upgrade", answers).good(A, B)
@@ -168,7 +166,7 @@ def credential(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     api.links[("job_templates", template["id"], "credentials")] = [api.named("credentials", "NPU kubeconfig")["id"]]
     with part.case("K11-kubeconfig-content by a credential of AWX"):
         job = controller.launch("NPU Plan", verbosity=3)
-        assert job.code != 0 and "https://127.0.0.1:9" in job.out, job.out[-3000:]
+        assert "STOP  controller: " in job.out and "https://127.0.0.1:9 cannot be reached" in job.out, job.out[-3000:]
         kept = [path for path in job.files() if TOKEN in path.read_text(errors="replace")]
         assert TOKEN not in job.out and kept == [], kept
 

@@ -9,11 +9,12 @@ import re
 import subprocess
 import sys
 import typing as t
+import zipfile
 from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.tests.lab import _machine
-from ansible_collections.rebellions.npu.tests.tools import count, layers, skips, stage, with_ansible
+from ansible_collections.rebellions.npu.tests.tools import count, env, layers, skips, stage, with_ansible
 from ansible_collections.rebellions.npu.tests.tools.count import Count
 from ansible_collections.rebellions.npu.tests.tools.paths import SELF
 
@@ -206,9 +207,10 @@ def test_hosts_belong_to_one_part_of_the_integration_tests(fixture: str) -> None
 
 def test_every_proof_has_a_sample() -> None:
     found = {path.stem for path in (HERE.parent / "proofs").glob("[a-z]*.py")}
-    # The files site and operands_play of integration are the sample of foretell; those of scale have none.
+    # The files site and operands_play of integration are the sample of foretell, unit tests of the context that of ee.
+    # Those of scale have none.
     assert {layer.name for layer in layers.LAYERS if layer.group == "sample"} == {
-        "sample/" + name for name in found - {"foretell", "scale", "rollout_scale"}
+        "sample/" + name for name in found - {"ee", "foretell", "scale", "rollout_scale"}
     }
 
 
@@ -312,6 +314,36 @@ def test_one_file_of_molecule_has_what_make_env_has() -> None:
     assert wanted <= pins and {line.partition("==")[0] for line in wanted} == {
         "ansible", "kubernetes", "molecule", "pytest-testinfra", "PyYAML", "tomlkit"
     }  # fmt: skip
+
+
+def test_the_demo_gets_the_first_wheel_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what a full `make env` has unpacked before stays, so that neither of them unpacks it again each time."""
+    monkeypatch.setattr(env, "COLLECTIONS", tmp_path / "collections")
+    taken: list[str] = []
+
+    def wheel(wanted: str) -> Path:
+        taken.append(wanted)
+        path = tmp_path / (wanted + ".whl")
+        with zipfile.ZipFile(path, "w") as archive:
+            for tree in ("a/one", "a/two", "b/three", "b/other"):
+                archive.writestr("ansible_collections/%s/MANIFEST.json" % tree, "{}")
+        return path
+
+    monkeypatch.setattr(env, "download", wheel)
+    listing = tmp_path / "list"
+    listing.write_text("# two\nansible==2\na/one\na/two\n# more\nansible==1\nb/three\n", encoding="utf-8")
+
+    def have() -> list[str]:
+        return sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("collections/*/*/*"))
+
+    one, two, three = ("collections/ansible_collections/" + name for name in ("a/one", "a/two", "b/three"))
+    assert env.unpack_collections(listing, first_alone=True) == 2 and have() == [one, two]
+    assert env.unpack_collections(listing) == 3 and have() == [one, two, three]
+    assert env.unpack_collections(listing, first_alone=True) == 2 and have() == [one, two, three]
+    assert env.unpack_collections(listing) == 3 and taken == ["ansible==2", "ansible==2", "ansible==1"]
+    listing.write_text("ansible==2\na/none\n", encoding="utf-8")
+    with pytest.raises(env.Missing, match="has no tree ansible_collections/a/none/. Next: correct"):
+        env.unpack_collections(listing)
 
 
 def test_stage_copies_new_files_and_removes_those_gone(tmp_path: Path) -> None:
