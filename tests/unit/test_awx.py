@@ -153,9 +153,8 @@ def test_people_choose_limit_and_verbosity_and_facts_are_kept() -> None:
         assert args["inventory"] == "NPU pools" and args["execution_environment"] == "NPU execution environment"
     changing = {args["playbook"] for args in TEMPLATES.values() if args["diff_mode"]}
     asked = {args["playbook"] for args in TEMPLATES.values() if args["ask_job_type_on_launch"]}
-    assert [args["extra_vars"] for args in TEMPLATES.values() if "extra_vars" in args] == [
-        {"rbln_driver_replace": True}
-    ]
+    fixed = {name: args["extra_vars"] for name, args in TEMPLATES.items() if args.get("extra_vars")}
+    assert fixed == {"NPU Upgrade": {"rbln_driver_replace": True}, "NPU Drift": {"rbln_drift_exit": True}}
     assert changing == {"site.yml", "upgrade.yml", "remove.yml"} and changing < asked
 
 
@@ -195,7 +194,7 @@ def test_the_workflow_asks_what_its_templates_ask() -> None:
     }  # fmt: skip
 
 
-def test_the_workflow_is_plan_approval_upgrade() -> None:
+def test_the_workflow_is_plan_approval_upgrade_report() -> None:
     nodes: dict[str, dict[str, Any]] = {}
     for module, args in OBJECTS:
         if module == "workflow_job_template_node":
@@ -205,7 +204,27 @@ def test_the_workflow_is_plan_approval_upgrade() -> None:
     assert nodes["plan"]["job_type"] == "check" and nodes["upgrade"]["job_type"] == "run"
     assert nodes["plan"]["unified_job_template"] == nodes["upgrade"]["unified_job_template"] == "NPU Upgrade"
     assert nodes["plan"]["success_nodes"] == ["approval"] and nodes["approval"]["success_nodes"] == ["upgrade"]
+    assert nodes["upgrade"]["always_nodes"] == ["report"] and "success_nodes" not in nodes["upgrade"]
+    assert nodes["report"]["unified_job_template"] == "NPU Report"
     assert "approval_node" in nodes["approval"] and TEMPLATES["NPU Upgrade"]["ask_job_type_on_launch"]
+
+
+def schedules(**more: Any) -> dict[str, Any]:
+    return {args["unified_job_template"]: args["enabled"] for module, args in objects(**more) if module == "schedule"}
+
+
+def test_drift_is_scheduled_where_reports_are_kept() -> None:
+    """Each job has a new container: without a report of last week all is new each time."""
+    assert {name: str(on) for name, on in schedules().items()} == {"NPU Validate": "True", "NPU Drift": "False"}
+    found = schedules(rbln_awx_output="/npu")
+    assert {name: str(on) for name, on in found.items()} == {"NPU Validate": "True", "NPU Drift": "True"}
+    kept = {
+        args["name"]: args["extra_vars"] for module, args in objects(rbln_awx_output="/npu") if "extra_vars" in args
+    }
+    assert kept["NPU Report"] == {"rbln_report_path": "/npu/reports"}
+    assert kept["NPU Drift"] == {"rbln_drift_exit": True, "rbln_report_path": "/npu/reports"}
+    off = schedules(rbln_awx_output="/npu", rbln_awx_schedules_enabled="false")
+    assert {str(on) for on in off.values()} == {"False"}
 
 
 def test_templates_of_awx_reach_it_as_they_are() -> None:
