@@ -8,6 +8,7 @@ The modules themselves run in `make proof-awx`.
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,17 @@ def test_no_secret_is_made_where_none_is_given_and_none_is_in_a_name() -> None:
     credentials = [task for task in TASKS if "awx.awx.credential" in task]
     assert [task["no_log"] for task in credentials] == [True]
     assert [module for module, _args in objects(rbln_awx_kubeconfig="") if module == "credential"] == []
+
+
+def test_the_page_has_every_input_and_names_no_other() -> None:
+    page = (BOOKS.parent / "docs" / "awx.md").read_text(encoding="utf-8")
+    documented = re.findall(r"`(rbln_awx_\w+)`", "\n".join(re.findall(r"^\| (`rbln_awx_[^|]+)\|", page, re.M)))
+    text = (BOOKS / "vars" / "awx.yml").read_text(encoding="utf-8") + (BOOKS / "awx.yml").read_text(encoding="utf-8")
+    read = set(re.findall(r"(?<!_)rbln_awx_\w+", text))
+    assert sorted(documented) == sorted(read) and len(read) >= 18
+    assert set(re.findall(r"\brbln_awx_\w+", page)) == read
+    templates = {name.rpartition(" ")[2].lower() for name in TEMPLATES}
+    assert set(re.findall(r"^\| NPU \w+ \| `(\w+)` \|", page, re.M)) == templates
 
 
 @pytest.mark.parametrize("given, told", [
