@@ -14,7 +14,7 @@ from ansible import constants
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, preload
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
@@ -44,12 +44,14 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     whole,
     works,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Refused, Turn
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns import all_of, turn_of, written
 
 Result = dict[str, t.Any]
 # What the roles register of the two looks at the controller, and what the act plan has cut.
@@ -63,6 +65,7 @@ for _role in (of_cluster.ROLE, of_rollout.ROLE):
     role_inputs((_role,))
     role_defaults(_role)
 known()
+preload()
 
 
 class ActionModule(Places, Answering):
@@ -115,7 +118,9 @@ class ActionModule(Places, Answering):
         result: Result = {"changed": bool(back), "hosts": ",%s," % ",".join(turns) if turns else ""}
         result.update({"warnings": warnings} if warnings else {})
         if turns:
-            result["turns"] = json.dumps({"hosts": turns, "local": self._local})
+            result["turns"] = written(turns)
+            if self._local:
+                result["local"] = json.dumps(self._local)
         if any(fleet.limited for fleet in fleets):
             waves = batches(fleets)
             order = ",".join([*(host for wave in waves for host in wave), HOSTS])
@@ -143,18 +148,23 @@ class ActionModule(Places, Answering):
         settings: dict[str, Settings] = {}
         nodes: dict[str, str] = {}
         hosts: list[Going] = []
+        rights: list[tuple[Inputs, Policy]] = []
         for place in places:
             of_rollout.judge_place(place.given, place.operands if cluster else None)
-            found, wrong = self._nodes(cluster, place, plans, task_vars)
+        asked = self._known(cluster, places, task_vars)
+        for place in places:
+            found, wrong = self._nodes(asked, place, plans, task_vars)
             # What it changes may disturb a node that nobody would cordon.
             turns.update({host: {"refused": error} for host, error in wrong.items() if host in mine})
             chosen = [host for host in place.hosts if host in mine and host in found]
             own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]
-            if cluster and own:
-                require_rollout_rights(cluster, place.operands, place.login[0], policy_of(place.given, place.operands))
+            if own:
+                rights.append((place.operands, policy_of(place.given, place.operands)))
             settings = {**of_rollout.settings_of(place.given, {one.pool for one in own}), **settings}
             nodes.update({host: one["metadata"]["name"] if one else host for host, one in found.items()})
             hosts += own
+        if cluster and rights:
+            require_rollout_rights(cluster, rights, first.login[0])
         settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
         wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
         fleet = Fleet(hosts, settings, set(nodes.values()), goal_of(wanted, INPUT))
@@ -170,10 +180,15 @@ class ActionModule(Places, Answering):
             store.claim(run)
         fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
         if cluster and self._dry_run:
-            for place in places:
-                leaves = [one for one in hosts if one.host in place.hosts and not keeps_pods(plans[one.host])]
-                seen = {one.host: one.node for one in leaves}
-                told.update(told_pods(cluster, seen, policy_of(place.given, place.operands)))
+            leaving = {one.host: one.node for one in hosts if not keeps_pods(plans[one.host])}
+            groups = [
+                (
+                    {host: leaving[host] for host in place.hosts if host in leaving},
+                    policy_of(place.given, place.operands),
+                )
+                for place in places
+            ]
+            told.update(told_pods(cluster, groups))
         fleets.append(fleet)
         self._local.update({} if cluster else pools)
         for one, plan in ((one, plans[one.host]) for one in hosts):
@@ -246,9 +261,9 @@ class ActionModule(Places, Answering):
 
     def _mine(self, task_vars: Result) -> Result:
         """What the act plan has cut for this host. NpuError where it may not go, or was not asked."""
-        turns = json.loads(registered_of(task_vars, CUT).get("turns") or "{}")
-        self._local = turns.get("local") or {}
-        found: Result = (turns.get("hosts") or {}).get(task_vars["inventory_hostname"]) or {}
+        cut = registered_of(task_vars, CUT)
+        self._local = json.loads(cut.get("local") or "{}")
+        found = turn_of(cut.get("turns") or "", task_vars["inventory_hostname"])
         if not found or found.get("refused"):
             what, _next, step = str(found.get("refused") or NO_TURN).partition(" Next: ")
             raise NpuError(what, step)
@@ -269,7 +284,7 @@ class ActionModule(Places, Answering):
 
 def _turns(task_vars: t.Mapping[str, t.Any]) -> Result:
     """{host: what the act plan has cut for it} of all hosts."""
-    return dict(json.loads(registered_of(task_vars, CUT).get("turns") or "{}").get("hosts") or {})
+    return all_of(registered_of(task_vars, CUT).get("turns") or "")
 
 
 ACTS: dict[str, t.Callable[[ActionModule, Result, Result], Result]] = {

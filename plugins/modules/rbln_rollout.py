@@ -86,9 +86,13 @@ hosts:
   returned: with O(act=plan)
   sample: ",npu1,npu2,"
 turns:
-  description: For each of these hosts its node, pool and run, and the pools of hosts without a cluster, as JSON.
+  description: One line for each of these hosts, with its name, and its node, pool and run, as JSON.
   type: str
   returned: with O(act=plan), when a host goes
+local:
+  description: The pools of the hosts without a cluster, as JSON.
+  type: str
+  returned: with O(act=plan), when such a host goes
 order:
   description: The hosts in the order in which they go, as the keyword C(hosts) of a play takes them.
   type: str

@@ -5,8 +5,8 @@
 The process adopts what its command leaves (ssh's ControlPersist masters leave their parent), ends it and counts it in.
 REPORT becomes {code, cpu: seconds, wall: seconds}. The command's output goes where this process's goes.
 
-WHAT is cpu, or memory: then it has `main` and `forks` too, the most memory (PSS) in MiB of the command's process and of
-all its forks together. The look itself is work of this process and not counted.
+WHAT is cpu, or memory: then it has `main`, `forks` and `together` too, the most memory (PSS) in MiB of the command's
+process, of all its forks, and of both at one moment. The look itself is work of this process and not counted.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ class Memory(threading.Thread):
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self.pid, self.ended = pid, threading.Event()
-        self.main = self.forks = 0.0
+        self.main = self.forks = self.together = 0.0
 
     def run(self) -> None:
         while not self.ended.wait(EVERY):
-            self.main = max(self.main, pss(self.pid))
-            self.forks = max(self.forks, sum(map(pss, self._forks())))
+            main, forks = pss(self.pid), sum(map(pss, self._forks()))
+            self.main, self.forks = max(self.main, main), max(self.forks, forks)
+            self.together = max(self.together, main + forks)
 
     def _forks(self) -> list[int]:
         program = self._program(self.pid)
@@ -100,7 +101,7 @@ def main(report: str, what: str, argv: list[str]) -> int:
     if what == "memory":
         memory.ended.set()
         memory.join()
-        more = {"main": memory.main, "forks": memory.forks}
+        more = {"main": memory.main, "forks": memory.forks, "together": memory.together}
     reap()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     Path(report).write_text(json.dumps({"code": code, "cpu": used.ru_utime + used.ru_stime, "wall": wall, **more}))

@@ -442,7 +442,7 @@ def test_rights_are_asked_before_the_first_cordon(site: Site) -> None:
     )  # fmt: skip
     site.server.kubectl("create", "clusterrolebinding", "mover", "--clusterrole=mover", "--user=mover")
     with pytest.raises(NpuError, match="The account that the test names lacks rights: create pods/eviction. Next: "):
-        require_rollout_rights(site.cluster("mover"), inputs(), "the test", POLICY)
+        require_rollout_rights(site.cluster("mover"), [(inputs(), POLICY)], "the test")
     site.server.kubectl("create", "clusterrole", "evict", "--verb=create", "--resource=pods/eviction")
     site.server.kubectl("create", "clusterrolebinding", "evict", "--clusterrole=evict", "--user=mover")
     until(20, "the right", lambda: _allowed(site))
@@ -454,7 +454,7 @@ def test_rights_are_asked_before_the_first_cordon(site: Site) -> None:
 
 def _allowed(site: Site) -> bool:
     try:
-        require_rollout_rights(site.cluster("mover"), inputs(), "the test", POLICY)
+        require_rollout_rights(site.cluster("mover"), [(inputs(), POLICY)], "the test")
     except NpuError:
         return False
     return True

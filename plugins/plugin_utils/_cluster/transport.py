@@ -137,7 +137,8 @@ def _tls(wanted: Connection, source: str, system: bool = False) -> ssl.SSLContex
                     pass
         if wanted.authority:
             context.load_verify_locations(wanted.authority)
-        if system or not wanted.authority:
+        if system or (wanted.verify and not wanted.authority):
+            # Several MiB of a process.
             context.load_default_certs()
         if wanted.certificate:
             # Without a password, an encrypted key would be asked for at the terminal.

@@ -50,14 +50,33 @@ def nodes_of(
     cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
 ) -> dict[str, tuple[Data, str]]:
     """Host to its Node, or an empty one with why it has none: it is no node, or claims that of another host."""
-    return _nodes_in(cluster.list("v1", "Node"), members, others, strict)
+    return _nodes_in(list_nodes(cluster), members, others, strict)
+
+
+def list_nodes(cluster: Cluster) -> list[Data]:
+    """All nodes, as far as they tell which host they are and whether they work.
+
+    The rest goes as each page comes: thousands of nodes with the images that they hold fill the memory.
+    """
+    found: dict[str, Data] = {}
+
+    def keep(node: Data) -> bool:
+        meta, status = node["metadata"], node.get("status") or {}
+        found[meta["name"]] = {
+            "metadata": {key: value for key, value in meta.items() if key != "managedFields"},
+            "spec": node.get("spec") or {},
+            "status": {key: status[key] for key in ("addresses", "allocatable", "nodeInfo") if key in status},
+        }
+        return False
+
+    cluster.list("v1", "Node", only=keep)
+    return list(found.values())
 
 
 def nodes_to_leave(
-    cluster: Cluster, members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
+    nodes: t.Sequence[Data], members: t.Sequence[Member], others: t.Sequence[Named], strict: bool
 ) -> dict[str, tuple[Data, str]]:
-    """`nodes_of` without the hosts that are no node at all, which nobody has to take out of service."""
-    nodes = cluster.list("v1", "Node")
+    """`nodes_of` these nodes without the hosts that are none at all, which nobody has to take out of service."""
     apart = without_node(members, nodes, others)
     return {host: one for host, one in _nodes_in(nodes, members, others, strict).items() if host not in apart}
 

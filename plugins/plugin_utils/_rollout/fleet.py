@@ -15,14 +15,17 @@ from dataclasses import dataclass, field
 from .record import Record
 from .resume import planned
 from .settings import Settings, share
-from .states import REQUIRED
+from .states import REQUIRED, utc
 from .turn import Store
 from .view import NodeView
 from .waves import order_nodes
+from .window import opens
 
 Data = t.Mapping[str, t.Any]
 # The inputs that say which driver a host is to have: while they stay, a run that was killed is the same rollout.
 GOAL = ("driver_source", "driver_version", "driver_runfile_sha256", "driver_package_names")
+# Pools whose windows open within this time go side by side: the first waits for the last no longer than that.
+TOGETHER = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Fleet:
     where: str = ""
     record: Record | None = None
     left: dict[str, str] = field(default_factory=dict)
+    now: datetime.datetime = field(default_factory=utc)
 
     @property
     def limited(self) -> bool:
@@ -65,6 +69,7 @@ class Fleet:
 
     def cut(self, store: Store, run: str, observed: datetime.datetime, now: datetime.datetime, write: bool) -> None:
         """Make this run the owner of the record; with `write` in the store too."""
+        self.now = now
         view = store.look().nodes
         labels = {one.name: one for one in view}
         placed = [labels.get(one.node) or NodeView(one.node, one.pool) for one in self.going]
@@ -82,22 +87,62 @@ class Fleet:
         self.left = {node: text for node, text in why.items() if text and not self.wave_of(node)}
 
     def waves(self) -> list[list[Going]]:
-        """The hosts wave by wave, of all pools in turn; those of no wave come last.
+        """The hosts wave by wave, pools side by side; those of no wave come last.
 
-        In turn, since a host that waits for its pool's max_unavailable has one of the forks.
+        A host that waits has one of the forks, and the next wave of all pools begins when this one has ended. So pools
+        whose window opens later have waves of their own, after those of the others, and the order within a wave is
+        that of `_in_turn`.
         """
         if self.record is None:
             return [self.going]
         by_node = {one.node: one for one in self.going}
-        columns = [
-            [[by_node.pop(name) for name in wave if name in by_node] for wave in pool.waves]
-            for pool in self.record.pools.values()
-        ]
-        together = [
-            [one for turn in itertools.zip_longest(*same) for one in turn if one]
-            for same in itertools.zip_longest(*columns, fillvalue=[])
-        ]
-        return [wave for wave in [*together, list(by_node.values())] if wave]
+        names = [name for name in self.record.pools if name in self.settings]
+        columns = {
+            name: [[by_node.pop(node) for node in wave if node in by_node] for wave in self.record.pools[name].waves]
+            for name in names
+        }
+        groups = self._by_opening(names)
+        waves: list[list[Going]] = []
+        for together in groups:
+            for number, same in enumerate(itertools.zip_longest(*(columns[name] for name in together), fillvalue=[])):
+                waves.append(self._in_turn(dict(zip(together, same)), number > 0))
+        # What is under way waits for no window.
+        begun = [one for wave in waves for one in wave if self.record.nodes[one.node].under_way]
+        first = [*begun, *(one for one in waves[0] if one not in begun)] if waves else []
+        rest = [[one for one in wave if one not in begun] for wave in waves[1:]]
+        return [wave for wave in [first, *rest, list(by_node.values())] if wave]
+
+    def _by_opening(self, pools: t.Sequence[str]) -> list[list[str]]:
+        """The pools that go side by side, those that may go first of all first."""
+        opening = {name: opens(self.settings[name].window, self.now) or self.now for name in pools}
+        groups: list[list[str]] = []
+        for name in sorted(pools, key=lambda name: opening[name]):
+            if groups and opening[name] - opening[groups[-1][0]] <= TOGETHER:
+                groups[-1].append(name)
+            else:
+                groups.append([name])
+        return groups
+
+    def _in_turn(self, hosts: t.Mapping[str, list[Going]], later: bool) -> list[Going]:
+        """The hosts of one wave, of all pools in turn: of each as many as may be away at once.
+
+        Of a later wave the pools come last that wait for a soak, a query or a person first.
+        """
+        order: list[Going] = []
+        for waits in (False, True):
+            rounds = [
+                [own[at : at + self._width(pool)] for at in range(0, len(own), self._width(pool))]
+                for pool, own in hosts.items()
+                if waits == (later and self.settings[pool].gated)
+            ]
+            for same in itertools.zip_longest(*rounds, fillvalue=[]):
+                order += [one for turn in itertools.zip_longest(*same) for one in turn if one]
+        return order
+
+    def _width(self, pool: str) -> int:
+        """How many hosts of a pool may be away at once."""
+        own, size = self.settings[pool], sum(one.pool == pool for one in self.going)
+        return max(1, min(share(own.max_unavailable, size), own.max_parallel or size))
 
     def wave_of(self, node: str) -> int:
         entry = self.record.nodes.get(node) if self.record else None

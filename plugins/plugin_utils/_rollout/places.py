@@ -18,7 +18,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._runtime.base impor
 from .._cluster.api import Cluster, Data
 from .._cluster.login import read_login
 from .._cluster.of_task import OfTask, Said, registered_of, said_of_others
-from .._deliver_cluster.opened import named_member, nodes_to_leave
+from .._deliver_cluster.opened import list_nodes, named_member, nodes_to_leave
 from .._inputs import cluster as of_cluster
 from .._inputs.alike import alike
 from .._inputs.names import known
@@ -57,6 +57,18 @@ class Place(t.NamedTuple):
     operands: Inputs
     given: dict[str, t.Any]
     hosts: list[str]
+
+    @property
+    def written(self) -> tuple[str, str]:
+        """How the inventory names the cluster."""
+        return self.operands["kubeconfig"], self.operands["context"]
+
+
+class Known(t.NamedTuple):
+    """The nodes of a cluster, and what the inventory says of its hosts, by how it names the cluster."""
+
+    nodes: list[Data]
+    named: dict[tuple[str, str], list[Named]]
 
 
 class Places(OfTask):
@@ -134,35 +146,52 @@ class Places(OfTask):
     ) -> list[str]:
         """Let the nodes of these hosts say so that were given back after a failure; warnings where one may not."""
         told: list[str] = []
-        for place in self._places(task_vars, hosts):
+        places: dict[tuple[str, str], list[Place]] = {}
+        for place in self._places(task_vars, hosts) if hosts else ():
+            places.setdefault(place.login, []).append(place)
+        for same in places.values():
             try:
-                cluster = self._open(place.operands)
-                nodes, _wrong = self._nodes(cluster, place, plans, task_vars)
-                for node in filter(None, nodes.values()):
-                    NodeWriter(cluster, node["metadata"]["name"], uuid.uuid4().hex[:12]).works_again()
+                cluster = self._open(same[0].operands)
+                asked = self._known(cluster, same, task_vars)
+                for place in same:
+                    nodes, _wrong = self._nodes(asked, place, plans, task_vars)
+                    for node in filter(None, nodes.values()):
+                        NodeWriter(cluster, node["metadata"]["name"], uuid.uuid4().hex[:12]).works_again()
             except NpuError as exc:
                 told.append(str(exc))
         return told
 
+    @staticmethod
+    def _known(cluster: Cluster | None, places: t.Iterable[Place], task_vars: t.Mapping[str, t.Any]) -> Known:
+        """What the places of one cluster share, asked once."""
+        if cluster is None:
+            return Known([], {})
+        hosts, named = task_vars["groups"]["all"], {}
+        for place in places:
+            if place.written not in named:
+                found = said_of_others(task_vars["hostvars"], hosts, place.operands)
+                named[place.written] = t.cast("list[Named]", found)
+        return Known(list_nodes(cluster), named)
+
+    @staticmethod
     def _nodes(
-        self, cluster: Cluster | None, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
+        known: Known, place: Place, plans: t.Mapping[str, Data], task_vars: t.Mapping[str, t.Any]
     ) -> tuple[dict[str, Data | None], dict[str, str]]:
         """({host: its node} of those in service or that a rollout has begun with, {host: why its node is not known}).
 
         Without a cluster every host goes, and none has a node.
         """
-        if cluster is None:
+        if not place.login[0]:
             return dict.fromkeys(place.hosts), {}
-        hostvars = task_vars["hostvars"]
         members: list[Member] = []
         for host in place.hosts:
-            said = Said(hostvars, host)
+            said = Said(task_vars["hostvars"], host)
             name = said(OPERANDS + "node_name") or said(INPUT + "node_name")
             named: Named = {"host": host, "node_name": name, "address": said("ansible_host")}
             members.append(named_member(named, facts_of(plans[host])[SHORT]))
-        rest = [host for host in task_vars["groups"]["all"] if host not in set(place.hosts)]
-        others = t.cast("list[Named]", said_of_others(hostvars, rest, place.operands))
-        found = nodes_to_leave(cluster, members, others, place.operands["require_node_proof"])
+        mine = set(place.hosts)
+        others = [one for one in known.named[place.written] if one["host"] not in mine]
+        found = nodes_to_leave(known.nodes, members, others, place.operands["require_node_proof"])
         resource = place.operands["resource_name"]
         nodes: dict[str, Data | None] = {
             host: node
@@ -250,16 +279,17 @@ def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False
     )
 
 
-def told_pods(cluster: Cluster, nodes: t.Mapping[str, str], policy: Policy) -> dict[str, Pods]:
-    """{host: what would become of the pods of its node}, from {host: node}."""
-    budgets = list_budgets(cluster) if policy.pods != REFUSE else []
-    many = _pods_of_many(cluster, set(nodes.values()))
+def told_pods(cluster: Cluster, groups: t.Sequence[tuple[t.Mapping[str, str], Policy]]) -> dict[str, Pods]:
+    """{host: what would become of the pods of its node}, from ({host: node}, policy) of each group."""
+    budgets = list_budgets(cluster) if any(policy.pods != REFUSE for _nodes, policy in groups) else []
+    many = _pods_of_many(cluster, {node for nodes, _policy in groups for node in nodes.values()})
     found = {}
-    for host, node in nodes.items():
-        leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
-        closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
-        refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
-        found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
+    for nodes, policy in groups:
+        for host, node in nodes.items():
+            leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
+            closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
+            refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
+            found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
     return found
 
 

@@ -23,7 +23,7 @@ NO_WAVE = 0
 _REASON = 300
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A node: `state` since when (a stamp), and which run works or worked on it. Waves count from 1."""
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import typing as t
+
 from .._cluster.api import Cluster
 from .._cluster.capabilities import POLICY, discover, serves
 from .._cluster.rights import Right, require_rights, rights_for
@@ -20,9 +22,14 @@ from .turn import DRA, OFFER, SLICE
 LEASE = ("coordination.k8s.io/v1", "Lease")
 
 
-def require_rollout_rights(cluster: Cluster, inputs: Inputs, where: str, pods: Pods) -> None:
-    """NpuError that names every right that the account which `where` names lacks."""
-    require_rights(cluster, rollout_rights(inputs, pods, discover(cluster)), inputs["namespace"], where)
+def require_rollout_rights(cluster: Cluster, wanted: t.Sequence[tuple[Inputs, Pods]], where: str) -> None:
+    """NpuError that names every right that the account which `where` names lacks; all inputs are asked for at once."""
+    capabilities = discover(cluster)
+    rights: dict[str, list[Right]] = {}
+    for inputs, pods in wanted:
+        rights.setdefault(inputs["namespace"], []).extend(rollout_rights(inputs, pods, capabilities))
+    for namespace, own in rights.items():
+        require_rights(cluster, own, namespace, where)
 
 
 def rollout_rights(inputs: Inputs, pods: Pods, capabilities: Capabilities) -> list[Right]:

@@ -74,6 +74,11 @@ class Settings:
             self.waves or self.max_parallel or self.max_unavailable != "100%" or self.failure_budget or self.window
         )
 
+    @property
+    def gated(self) -> bool:
+        """Whether a later wave waits for more than the end of the one before."""
+        return bool(self.soak or self.approval or self.metrics)
+
 
 def share(size: int | str, total: int) -> int:
     """How many of `total` a size is; percentages round up."""

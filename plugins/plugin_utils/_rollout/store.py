@@ -15,7 +15,7 @@ import platform
 import random
 import time
 import typing as t
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
@@ -96,16 +96,27 @@ class RunStore:
         """
         with self._locked():
             kept = self._kept("nodes")
-            nodes = kept.get("nodes") or []
             if whole or not 0 <= self._clock() - kept.get("at", -TICK) < TICK:
-                ask = functools.partial(self._cluster.list, "v1", "Node")
-                nodes = [small(node) for node in patiently(self._cluster, ask, self._clock, self._sleep)]
+                nodes = patiently(self._cluster, self._listed, self._clock, self._sleep)
                 self._get()
                 self._renew()
-                self._keep("nodes", {"at": self._clock(), "nodes": [{**one, "labels": {}} for one in nodes]})
+                self._keep("nodes", {"at": self._clock(), "nodes": list(map(_row, nodes))})
+            else:
+                nodes = [NodeView(*row) for row in kept.get("nodes") or ()]
             live = self._kept("map").get("map")
             record = self._parsed(self._get() if live is None else live)
             return Look(record, self.held, self.approved, tuple(view_of(one, record) for one in nodes))
+
+    def _listed(self) -> list[NodeView]:
+        """Each node is made small when its page has come: all of them as they are would fill the process."""
+        found: dict[str, NodeView] = {}
+
+        def keep(node: Data) -> bool:
+            found[node["metadata"]["name"]] = small(node)
+            return False
+
+        self._cluster.list("v1", "Node", only=keep)
+        return list(found.values())
 
     def nodes(self) -> list[NodeView]:
         """The nodes, not older than a tick."""
@@ -155,8 +166,8 @@ class RunStore:
         with self._locked():
             kept, one = self._kept("nodes"), small(node)
             if kept:
-                others = [other for other in kept["nodes"] if other["name"] != one["name"]]
-                self._keep("nodes", {**kept, "nodes": [*others, {**one, "labels": {}}]})
+                others = [row for row in kept["nodes"] if row[0] != one.name]
+                self._keep("nodes", {**kept, "nodes": [*others, _row(one)]})
 
     def change(self, judge: t.Callable[[Record | None], tuple[Record | None, T]]) -> T:
         """Write the record that `judge` makes of the one in the cluster, and return what it says besides.
@@ -272,28 +283,30 @@ class RunStore:
         os.replace(path + ".new", path)
 
 
-def small(node: Data) -> Data:
-    """What a rollout decides by, with the keys of NodeView; the pool is that of the labels, empty for none."""
+def small(node: Data) -> NodeView:
+    """What a rollout decides by; the pool is that of the labels, empty for none."""
     meta = node["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     pool = pool_of(labels)
-    return {
-        "name": meta["name"],
-        "pool": pool.key if pool else "",
-        "ready": node_ready(node),
-        "schedulable": not is_cordoned(node),
-        "ours": is_ours(node),
-        "state": str(labels.get(states.LABEL) or ""),
-        "run": str(annotations.get(states.RUN) or ""),
-        "skip": labels.get(states.SKIP) == "true",
-        "labels": labels,
-    }
+    return NodeView(
+        meta["name"],
+        pool.key if pool else "",
+        node_ready(node),
+        not is_cordoned(node),
+        is_ours(node),
+        str(labels.get(states.LABEL) or ""),
+        str(annotations.get(states.RUN) or ""),
+        labels.get(states.SKIP) == "true",
+        labels,
+    )
 
 
-def view_of(node: Data, record: Record | None) -> NodeView:
-    """What `small` kept of a node, as `decide` knows it.
+def _row(node: NodeView) -> list[t.Any]:
+    """What all processes read of a node; no labels, by which only the order of nodes is made."""
+    return [node.name, node.pool, node.ready, node.schedulable, node.ours, node.state, node.run, node.skip]
 
-    Its pool is that of the record, since a change of the kernel changes its labels.
-    """
-    known = record.nodes.get(node["name"]) if record else None
-    return NodeView(**{**node, "pool": known.pool if known else node["pool"]})
+
+def view_of(node: NodeView, record: Record | None) -> NodeView:
+    """A node as `decide` knows it: its pool is that of the record, since a change of the kernel changes its labels."""
+    known = record.nodes.get(node.name) if record else None
+    return replace(node, pool=known.pool) if known and known.pool != node.pool else node

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from .settings import LEAVE_ALONE, Settings
 
+NO_LABELS: t.Mapping[str, str] = MappingProxyType({})
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """`ours`: this collection cordoned it. `state` and `run` are its label and annotation, "" without."""
 
@@ -23,7 +26,7 @@ class NodeView:
     state: str = ""
     run: str = ""
     skip: bool = False
-    labels: t.Mapping[str, str] = field(default_factory=dict)
+    labels: t.Mapping[str, str] = NO_LABELS
 
     @property
     def down(self) -> bool:

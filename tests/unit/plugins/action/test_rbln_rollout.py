@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -17,6 +17,8 @@ from ansible_collections.rebellions.npu.plugins.action import rbln_rollout
 from ansible_collections.rebellions.npu.plugins.action.rbln_rollout import ActionModule
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import Place
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Refused
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import Api, node
@@ -86,7 +88,8 @@ def test_a_host_that_may_be_two_nodes_is_refused_before_it_is_changed() -> None:
 def test_a_host_whose_node_is_not_known_stops_no_other() -> None:
     play, rollout = of_play(a=plan(1), b=plan(3), c=plan(7)), Rollout(*TWINS)
     (place,) = rollout._places(play, "abc")
-    nodes, wrong = rollout._nodes(rollout.api, place, {"a": plan(1), "b": plan(3), "c": plan(7)}, play)  # type: ignore[arg-type]
+    plans, asked = {"a": plan(1), "b": plan(3), "c": plan(7)}, rollout._known(rollout.api, [place], play)  # type: ignore[arg-type]
+    nodes, wrong = rollout._nodes(asked, place, plans, play)
     assert {host: one["metadata"]["name"] for host, one in nodes.items() if one} == {"b": "node-3"}
     assert list(wrong) == ["a"] and " Next: Set rbln_node_name for a." in wrong["a"]
 
@@ -152,3 +155,34 @@ def test_the_playbook_plan_shows_what_site_or_upgrade_would_do(tmp_path: Path) -
     lines = planned_by(tmp_path, "-e", "rbln_plan_upgrade=yes", "-e", "rbln_rollout_last_wave=1").splitlines()
     assert "Rollout of 3 hosts in 3 waves, as the playbook upgrade goes" in lines
     assert "Hosts: 1 to change, 0 as wanted, 2 left as they are." in lines
+
+
+def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rights: list[Any] = []
+    monkeypatch.setattr(rbln_rollout, "require_rollout_rights", lambda cluster, wanted, where: rights.append(wanted))
+    given = {
+        **dict.fromkeys(("empty_dir", "unmanaged", "wait_selector", "before", "after"), ""),
+        **{"pods": "npu", "wait_timeout": 1, "evict_timeout": 1, "force": False, "pause_components": []},
+        "enabled": True,
+    }
+    operands = {**OPERANDS, "namespace": "rbln-system", "name_prefix": "", "lease_duration": 60}
+
+    class Pools(Rollout):
+        def _places(self, task_vars: Any, hosts: Any) -> list[Place]:
+            login, inputs = ("here", "mark"), cast(Inputs, operands)
+            return [Place(login, inputs, {**given, "grace": at}, [host]) for at, host in enumerate(hosts)]
+
+    hosts = {"host-%d" % number: plan(number) for number in range(1, 9)}
+    rollout = Pools(*(machine("node-%d" % number, number) for number in range(1, 9)))
+    rollout._dry_run = True
+    monkeypatch.setattr(rbln_rollout, "table", lambda *more: SimpleNamespace())
+    monkeypatch.setattr(rbln_rollout, "document", lambda found: {})
+    monkeypatch.setattr(rbln_rollout, "lines", lambda found: [])
+    nodes: dict[str, Data] = {}
+    monkeypatch.setattr(Fleet, "cut", lambda self, *more: nodes.update({one.host: one.node for one in self.going}))
+    rollout._plan({}, of_play(**hosts))
+    assert nodes == {"host-%d" % number: "node-%d" % number for number in range(1, 9)}
+    assert rollout.api.asked.count("list Node") == 1
+    (eight,) = rights
+    assert rollout.api.asked.count("list Pod") <= 8 and rollout.api.asked.count("list PodDisruptionBudget") == 1
+    assert sorted(policy.grace for _operands, policy in eight) == list(range(8))

@@ -67,6 +67,7 @@ class Store:
         selector: str = "",
         fields: str = "",
         metadata: bool = False,
+        only: Callable[[Data], bool] = lambda item: True,
     ) -> list[Data]:
         self.requests += 1
         pairs = [pair.split("=") for pair in selector.split(",") if pair]
@@ -82,7 +83,7 @@ class Store:
         return [
             copy.deepcopy({key: item[key] for key in ("apiVersion", "kind", "metadata")} if metadata else item)
             for key, item in self.items.items()
-            if key[0] == kind and (not namespace or key[1] == namespace) and fits(item)
+            if key[0] == kind and (not namespace or key[1] == namespace) and fits(item) and only(item)
         ]
 
     def apply(self, item: Data, force: bool, dry_run: bool) -> tuple[bool, Data]:

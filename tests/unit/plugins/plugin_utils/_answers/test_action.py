@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import types
 import typing as t
 
@@ -184,3 +186,11 @@ def test_a_failure_is_what_a_person_reads_and_the_rest_is_for_vvv(plugin: t.Call
     assert len(told) == 1 and "x" * 18000 in told[0]
     good = {"changed": False, "checks": [1], "ansible_facts": {"rbln_proof": {}}}
     assert action._brief(dict(good), "checks", "ansible_facts") == good and len(told) == 1
+
+
+def test_a_process_of_a_task_looks_for_no_garbage_in_what_it_has_inherited() -> None:
+    before = gc.get_freeze_count()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gc.get_freeze_count() > before + 10_000 else 1)
+    assert os.waitpid(child, 0)[1] == 0 and gc.get_freeze_count() == before

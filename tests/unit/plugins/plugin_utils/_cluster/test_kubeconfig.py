@@ -151,6 +151,17 @@ def test_verification_is_turned_off_by_a_boolean_alone(value: Any, user: Data, t
         kubeconfig.open_access(str(path), "")
 
 
+@pytest.mark.parametrize("cluster, loads", [({"insecure-skip-tls-verify": True}, False), ({}, True)])
+def test_the_authorities_of_the_system_are_loaded_where_they_count(
+    cluster: Data, loads: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[None] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda self, *purpose: loaded.append(None))
+    path = written(tmp_path / "config", {"token": "t"}, {"server": "https://one", **cluster})
+    kubeconfig.open_access(str(path), "")
+    assert bool(loaded) is loads
+
+
 def plugin(tmp_path: Path, answer: str) -> Data:
     """A user whose exec plugin prints `answer`."""
     path = tmp_path / "plugin"

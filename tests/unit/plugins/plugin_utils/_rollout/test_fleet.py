@@ -70,6 +70,55 @@ def test_within_a_wave_pools_take_turns(tmp_path: Path) -> None:
     assert batches([made]) == [["a0", "b0"], ["a1", "b1", "a2"], ["a3", "b2", "a4", "b3", "a5"]]
 
 
+def with_pace(tmp_path: Path, sizes: dict[str, int], **paces: Settings) -> list[list[str]]:
+    """The batches of pools of these sizes, NOW."""
+    going = [
+        Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP]) for pool in sizes for at in range(sizes[pool])
+    ]
+    made = Fleet(going, paces, {one.node for one in going}, "goal")
+    made.cut(LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path)), "run", NOW, NOW, True)
+    return batches([made])
+
+
+def test_of_a_pool_no_more_hosts_are_in_a_row_than_may_be_away_at_once(tmp_path: Path) -> None:
+    # Five forks: with one host of each pool in turn, four of them would soon wait for the place of the slow pool.
+    (wave,) = with_pace(
+        tmp_path, {"slow": 8, "fast": 8}, slow=Settings(max_unavailable=1), fast=Settings(max_unavailable="50%")
+    )
+    assert [name[0] for name in wave] == [*"sffff", *"sffff", *"ssssss"] and len(set(wave)) == 16
+    (wave,) = with_pace(tmp_path / "b", {"a": 4, "b": 4}, a=Settings(), b=Settings(max_parallel=2))
+    assert [name[0] for name in wave] == [*"abab", *"aa", *"bb"]
+
+
+def test_a_pool_outside_its_window_keeps_no_other_one_waiting(tmp_path: Path) -> None:
+    def window(begin: str, end: str) -> Settings:
+        given = {"waves": [1, "100%"], "window": [{"from": begin, "to": end}]}
+        return read_settings(given)
+
+    # It is 12:00.
+    paces = {"night": window("22:00", "23:00"), "now": window("11:00", "13:00"), "soon": window("13:00", "14:00")}
+    found = with_pace(tmp_path, {"night": 2, "now": 2, "soon": 2}, **paces)
+    assert found == [["now0", "soon0"], ["now1", "soon1"], ["night0"], ["night1"]]
+    assert with_pace(tmp_path / "b", {"night": 2}, night=paces["night"]) == [["night0"], ["night1"]]
+
+
+def test_a_host_under_way_waits_for_no_window(tmp_path: Path) -> None:
+    going = [Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP]) for pool in ("a", "b") for at in range(2)]
+    night = read_settings({"waves": [1, "100%"], "window": [{"from": "22:00", "to": "23:00"}]})
+    paces = {"a": Settings(waves=(1,)), "b": night}
+    made = Fleet(going, paces, {one.node for one in going}, "goal")
+    store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
+    made.cut(store, "run", NOW, NOW, True)
+    store.change(lambda record: (record and begun(record, "b0", NOW, "run"), None))
+    made.cut(store, "run-2", NOW, NOW, True)
+    assert batches([made]) == [["b0", "a0"], ["a1"], ["b1"]]
+
+
+def test_who_waits_for_a_soak_comes_last_in_a_later_wave(tmp_path: Path) -> None:
+    paces = {"a": Settings(waves=(1, "100%"), soak=600), "b": Settings(waves=(1, "100%"))}
+    assert with_pace(tmp_path, {"a": 3, "b": 3}, **paces) == [["a0", "b0"], ["b1", "b2", "a1", "a2"]]
+
+
 def test_check_mode_cuts_and_writes_nothing(tmp_path: Path) -> None:
     made, store = fleet(tmp_path, False, a=3)
     assert batches([made]) == [["a0"], ["a1"], ["a2"]] and not store.path.exists()

@@ -60,5 +60,5 @@ def test_protected_labels_need_the_right_to_set_them() -> None:
 def test_one_error_names_all_rights_that_are_missing() -> None:
     server = Server(("create", "pods/eviction"), ("patch", "nodes"))
     with pytest.raises(NpuError, match="lacks rights: patch nodes; create pods/eviction. Next: Give it"):
-        require_rollout_rights(server, inputs(), "rbln_kubeconfig", Policy())  # type: ignore[arg-type]
-    require_rollout_rights(Server(), inputs(), "rbln_kubeconfig", Policy())  # type: ignore[arg-type]
+        require_rollout_rights(server, [(inputs(), Policy())], "rbln_kubeconfig")  # type: ignore[arg-type]
+    require_rollout_rights(Server(), [(inputs(), Policy())], "rbln_kubeconfig")  # type: ignore[arg-type]
