@@ -14,8 +14,9 @@ from ansible import constants
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY, preload
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.transport import preload
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs import cluster as of_cluster
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.names import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import (
@@ -44,7 +45,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     whole,
     works,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
@@ -148,7 +148,6 @@ class ActionModule(Places, Answering):
         settings: dict[str, Settings] = {}
         nodes: dict[str, str] = {}
         hosts: list[Going] = []
-        rights: list[tuple[Inputs, Policy]] = []
         for place in places:
             of_rollout.judge_place(place.given, place.operands if cluster else None)
         asked = self._known(cluster, places, task_vars)
@@ -158,13 +157,12 @@ class ActionModule(Places, Answering):
             turns.update({host: {"refused": error} for host, error in wrong.items() if host in mine})
             chosen = [host for host in place.hosts if host in mine and host in found]
             own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]
-            if own:
-                rights.append((place.operands, policy_of(place.given, place.operands)))
             settings = {**of_rollout.settings_of(place.given, {one.pool for one in own}), **settings}
             nodes.update({host: one["metadata"]["name"] if one else host for host, one in found.items()})
             hosts += own
-        if cluster and rights:
-            require_rollout_rights(cluster, rights, first.login[0])
+        policies = [(place, policy_of(place.given, place.operands)) for place in places] if cluster and hosts else []
+        if cluster and hosts:
+            require_rollout_rights(cluster, [(place.operands, policy) for place, policy in policies], first.login[0])
         settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
         wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
         fleet = Fleet(hosts, settings, set(nodes.values()), goal_of(wanted, INPUT))
@@ -181,14 +179,7 @@ class ActionModule(Places, Answering):
         fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
         if cluster and self._dry_run:
             leaving = {one.host: one.node for one in hosts if not keeps_pods(plans[one.host])}
-            groups = [
-                (
-                    {host: leaving[host] for host in place.hosts if host in leaving},
-                    policy_of(place.given, place.operands),
-                )
-                for place in places
-            ]
-            told.update(told_pods(cluster, groups))
+            told.update(told_pods(cluster, leaving, [(place.hosts, policy) for place, policy in policies]))
         fleets.append(fleet)
         self._local.update({} if cluster else pools)
         for one, plan in ((one, plans[one.host]) for one in hosts):

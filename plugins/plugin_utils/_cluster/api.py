@@ -114,12 +114,6 @@ def require_packages() -> None:
         )
 
 
-def preload() -> None:
-    """Import what a request needs, where it is there. For the main process of Ansible: its copies have it then."""
-    if not missing_packages():
-        importlib.import_module("urllib3.util")
-
-
 class ApiError(NpuError):
     """An error answer of the API: HTTP status, the API's own words, and the parsed body."""
 

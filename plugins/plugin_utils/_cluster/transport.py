@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import ipaddress
 import os
 import re
@@ -16,6 +18,12 @@ from urllib.parse import unquote, urlsplit
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import open_file
+
+
+def preload() -> None:
+    """Import what a request needs, where it is there. For the main process of Ansible: its copies have it then."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("urllib3.util")
 
 
 class NoAnswer(NpuError):

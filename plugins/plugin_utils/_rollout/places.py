@@ -279,17 +279,19 @@ def policy_of(given: t.Mapping[str, t.Any], operands: Inputs, keep: bool = False
     )
 
 
-def told_pods(cluster: Cluster, groups: t.Sequence[tuple[t.Mapping[str, str], Policy]]) -> dict[str, Pods]:
-    """{host: what would become of the pods of its node}, from ({host: node}, policy) of each group."""
-    budgets = list_budgets(cluster) if any(policy.pods != REFUSE for _nodes, policy in groups) else []
-    many = _pods_of_many(cluster, {node for nodes, _policy in groups for node in nodes.values()})
+def told_pods(
+    cluster: Cluster, nodes: t.Mapping[str, str], groups: t.Sequence[tuple[t.Collection[str], Policy]]
+) -> dict[str, Pods]:
+    """{host: what would become of the pods of its node}, from {host: node} and the (hosts, policy) of each group."""
+    budgets = list_budgets(cluster) if any(policy.pods != REFUSE for _hosts, policy in groups) else []
+    many = _pods_of_many(cluster, set(nodes.values()))
     found = {}
-    for nodes, policy in groups:
-        for host, node in nodes.items():
-            leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
-            closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
-            refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
-            found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
+    for host, policy in ((host, policy) for hosts, policy in groups for host in hosts if host in nodes):
+        node = nodes[host]
+        leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
+        closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
+        refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
+        found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
     return found
 
 

@@ -165,7 +165,7 @@ def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pyte
         **{"pods": "npu", "wait_timeout": 1, "evict_timeout": 1, "force": False, "pause_components": []},
         "enabled": True,
     }
-    operands = {**OPERANDS, "namespace": "rbln-system", "name_prefix": "", "lease_duration": 60}
+    operands = {**OPERANDS, "namespace": "rbln-system", "name_prefix": "", "dra_driver": {"driver_name": "npu.x"}}
 
     class Pools(Rollout):
         def _places(self, task_vars: Any, hosts: Any) -> list[Place]:
@@ -175,6 +175,7 @@ def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pyte
     hosts = {"host-%d" % number: plan(number) for number in range(1, 9)}
     rollout = Pools(*(machine("node-%d" % number, number) for number in range(1, 9)))
     rollout._dry_run = True
+    monkeypatch.setattr(Pools, "_playbook", lambda self, task_vars: ("upgrade", ""))
     monkeypatch.setattr(rbln_rollout, "table", lambda *more: SimpleNamespace())
     monkeypatch.setattr(rbln_rollout, "document", lambda found: {})
     monkeypatch.setattr(rbln_rollout, "lines", lambda found: [])

@@ -47,9 +47,9 @@ def test_a_node_without_pods_costs_one_request() -> None:
 
 def test_the_table_asks_for_budgets_only_where_pods_are_evicted() -> None:
     api = Api(node(), pod("web"), budget("keep"))
-    told_pods(api, [({"host": NODE}, Policy(pods="refuse"))])  # type: ignore[arg-type]
+    told_pods(api, {"host": NODE}, [(["host"], Policy(pods="refuse"))])  # type: ignore[arg-type]
     assert api.asked == ["list Pod"]
-    told_pods(api, [({"host": NODE}, Policy(pods="npu"))])  # type: ignore[arg-type]
+    told_pods(api, {"host": NODE}, [(["host"], Policy(pods="npu"))])  # type: ignore[arg-type]
     assert "list PodDisruptionBudget" in api.asked
 
 
@@ -58,14 +58,14 @@ def test_the_table_lists_pods_once_for_many_nodes() -> None:
     pods = [pod("web-%d" % at, name) for at, name in enumerate(places) if at]
     policy, hosts = Policy(pods="refuse"), {"host-" + name: name for name in places}
     api = Api(*map(node, places), *pods, pod("other", "node-x"))
-    told = told_pods(api, [(hosts, policy)])  # type: ignore[arg-type]
+    told = told_pods(api, hosts, [(hosts, policy)])  # type: ignore[arg-type]
     assert api.asked == ["list Node", "list Pod"]
     # As each node alone says.
-    one_by_one = {host: told_pods(api, [({host: name}, policy)])[host] for host, name in hosts.items()}  # type: ignore[arg-type]
+    one_by_one = {host: told_pods(api, {host: name}, [([host], policy)])[host] for host, name in hosts.items()}  # type: ignore[arg-type]
     assert told == one_by_one and "web-3" in told["host-node-3"].refused[0] and told["host-node-0"].refused == ()
     # A few nodes of a large cluster: their own pods are less to read than those of all.
     few = Api(*map(node, places), *(node("cpu-%d" % at) for at in range(40)), *pods)
-    assert told_pods(few, [(hosts, policy)]) == told and few.asked.count("list Pod") == 11  # type: ignore[arg-type]
+    assert told_pods(few, hosts, [(hosts, policy)]) == told and few.asked.count("list Pod") == 11  # type: ignore[arg-type]
 
 
 def test_pods_are_listed_then_evicted_and_their_end_is_waited_for() -> None:
