@@ -12,8 +12,8 @@ from .html_matrix import anchor
 from .html_parts import LONGEST, RESULTS, STATES, Ids, badge, duration, many, moment, next_step, own, sign, text
 
 WORST = (doc.FAILED, doc.UNREACHABLE, doc.NOT_REACHED, doc.UNKNOWN)
-# The most hosts that are open from the beginning.
-OPEN = 3
+# The most hosts that are open from the beginning, and that are not folded away.
+OPEN, MOST = 3, 50
 # Words of a version: the order in which a reader looks for them.
 WORDS = (
     ("driver", "Driver"),
@@ -67,15 +67,16 @@ def listed(hosts: t.Sequence[doc.Host], ids: Ids, pools: t.Mapping[str, int], lo
     ]
     noisy = [line for noise, line in told if noise]
     quiet = [line for noise, line in told if not noise]
-    if not quiet:
-        return _list(noisy)
-    if not noisy:
-        return _list(quiet)
-    return '%s<details id="quiet" class="quiet"><summary>%s without a fault</summary>%s</details>' % (
-        _list(noisy),
-        many(len(quiet), "host"),
-        _list(quiet),
-    )
+    parts = [_list(noisy[:MOST] or quiet)]
+    if noisy[MOST:]:
+        parts.append(_fold("%s with a fault" % many(len(noisy) - MOST, "more host"), noisy[MOST:]))
+    if noisy and quiet:
+        parts.append(_fold("%s without a fault" % many(len(quiet), "host"), quiet))
+    return "".join(parts)
+
+
+def _fold(title: str, lines: t.Sequence[str]) -> str:
+    return '<details class="fold"><summary>%s</summary>%s</details>' % (title, _list(lines))
 
 
 def _list(lines: t.Sequence[str]) -> str:

@@ -31,8 +31,8 @@ from .html_parts import (
     text,
 )
 
-# More versions of one thing are counted.
-VERSIONS = 12
+# More causes are folded away, more versions of one thing are counted.
+FAULTS, VERSIONS = 8, 12
 
 
 def glance(document: doc.Document, notes: t.Sequence[str]) -> str:
@@ -147,7 +147,13 @@ def failures(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
             )
         )
     told = "%s, by cause." % many(sum(map(len, groups.values())), "host")
-    return section("failures", "What needs attention", told, '<div class="faults">%s</div>' % "".join(cards))
+    inner = '<div class="faults">%s</div>' % "".join(cards[:FAULTS])
+    if len(cards) > FAULTS:
+        inner += '<details class="fold"><summary>%s</summary><div class="faults">%s</div></details>' % (
+            many(len(cards) - FAULTS, "more cause"),
+            "".join(cards[FAULTS:]),
+        )
+    return section("failures", "What needs attention", told, inner)
 
 
 def _cause(host: doc.Host) -> tuple[str, str, str, str]:

@@ -98,6 +98,7 @@
       return cell.dataset.told ? [line([["code", nameOf(cell)]]), line([["span", cell.dataset.told]])] : null;
     }
     const host = cell.parentElement.cells[0].querySelector("a").textContent;
+    if (cell.matches("th")) return [line([["strong", host]])];
     const link = cell.querySelector("a");
     if (!link) return cell.classList.contains("k") ? [line([["code", nameOf(cell)], ["span", `passed on ${host}`]])] : null;
     const there = at(link.hash.slice(1));
@@ -123,12 +124,12 @@
     owner.setAttribute("aria-describedby", "tip");
   };
   if (grid) {
-    const cellOf = (event) => event.target.closest(".grid td:not(:first-child), .grid thead tr:last-child th");
+    const cellOf = (event) => event.target.closest(".grid tbody > tr > *, .grid thead tr:last-child th");
     grid.addEventListener("pointerover", (event) => {
       if (event.pointerType === "touch") return;
       const cell = cellOf(event);
       clearTimeout(later);
-      if (cell && cell.cellIndex) show(cell, cell.querySelector("a") || cell);
+      if (cell) show(cell, cell.querySelector("a") || cell);
       else later = setTimeout(hide, 250);
     });
     const leave = () => { later = setTimeout(hide, 250); };
@@ -216,7 +217,7 @@
   const numberOf = new Map(hosts.map((host, number) => [host.lastElementChild.id, number]));
   const rowOf = new Map(rows.map((row) => [numberOf.get(row.dataset.host), row]));
   const faults = all(".fault").map((fault) => [fault, fault.dataset.hosts.split(" ").map((id) => numberOf.get(id))]);
-  const quiet = at("quiet");
+  const folds = all(".fold");
   const tiles = all(".tile");
   const [state, pool, check] = ["by-state", "by-pool", "by-check"].map(at);
   let texts = null;
@@ -239,10 +240,10 @@
     for (const [fault, own] of faults) fault.hidden = !own.some((number) => seen[number]);
     const left = seen.filter(Boolean).length;
     const some = left < hosts.length;
-    if (quiet) {
-      const within = all(".host", quiet).filter((host) => !host.hidden).length;
-      quiet.hidden = !within;
-      if (some && within) quiet.open = true;
+    for (const fold of folds) {
+      const within = all(".host, .fault", fold).some((one) => !one.hidden);
+      fold.hidden = !within;
+      if (some && within) fold.open = true;
     }
     at("shown").textContent = some ? `${left} of ${hosts.length} hosts` : `${hosts.length} hosts`;
     for (const tile of tiles) tile.setAttribute("aria-pressed", String(tile.dataset.state === state.value));
