@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import html
+import re
 import typing as t
 
 from .._answers.text import clean
@@ -16,8 +17,6 @@ from . import document as doc
 LONGEST = 2000
 # More hosts of one list are folded away.
 FEW = 12
-# Stands for the name of each host, so that hosts with one cause meet.
-HOST = "HOST"
 # Where the page tells of each host.
 Ids = t.Mapping[str, str]
 
@@ -59,6 +58,13 @@ def own(value: t.Any, longest: int = LONGEST) -> str:
     """The same inside a sentence of ours: letters of a script that goes from right to left do not turn it round."""
     told = text(value, longest)
     return told if told.isascii() else "<bdi>%s</bdi>" % told
+
+
+def alike(told: str, host: str) -> str:
+    """A text with HOST for the name of its host, so that hosts with one cause meet."""
+    if host not in told:
+        return told
+    return re.sub(r"(?<![\w.-])%s(?![\w-]|\.\w)" % re.escape(host), "HOST", told)
 
 
 def many(number: int, one: str, more: str = "") -> str:

@@ -12,8 +12,8 @@ from . import document as doc
 from . import svg
 from .html_hosts import DISRUPTS
 from .html_parts import (
-    HOST,
     Ids,
+    alike,
     below,
     clock,
     duration,
@@ -114,7 +114,7 @@ def changes(document: doc.Document, ids: Ids, longest: int) -> str:
         else:
             told = []
         for what, disruption in dict.fromkeys(told):
-            made.setdefault((what.replace(host["name"], HOST), disruption), []).append(host["name"])
+            made.setdefault((alike(what, host["name"]), disruption), []).append(host["name"])
     items = "".join(
         "<li>%s%s%s</li>"
         % (

@@ -12,9 +12,9 @@ from . import document as doc
 from . import svg
 from .html_hosts import WORST, states
 from .html_parts import (
-    HOST,
     STATES,
     Ids,
+    alike,
     badge,
     below,
     count,
@@ -121,17 +121,20 @@ def _against(document: doc.Document) -> str:
 
 def failures(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
     """Each cause once, with the hosts that it stopped, the most frequent first."""
-    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, tuple[str, str, str]]]] = {}
     for host in hosts:
         if host["state"] in WORST:
-            groups.setdefault(_cause(host), []).append(host["name"])
+            words = _cause(host)
+            key = (host["state"], *(alike(word, host["name"]) for word in words))
+            groups.setdefault(key, []).append((host["name"], words))
     if not groups:
         return ""
     cards = []
     order = sorted(groups.items(), key=lambda item: (doc.STATES.index(item[0][0]), -len(item[1]), item[1][0]))
-    for (state, *words), own_hosts in order:
+    for (state, *common), members in order:
+        own_hosts = [name for name, _words in members]
         alone = own_hosts[0] if len(own_hosts) == 1 else ""
-        task, cause, step = (word.replace(HOST, alone) if alone else word for word in words)
+        task, cause, step = members[0][1] if alone else common
         cards.append(
             '<article class="fault %s" data-hosts="%s"><header>%s<span class="who-is">%s</span>%s</header>'
             '<p class="why">%s</p>%s%s</article>'
@@ -156,17 +159,18 @@ def failures(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
     return section("failures", "What needs attention", told, inner)
 
 
-def _cause(host: doc.Host) -> tuple[str, str, str, str]:
-    """(state, task or check, cause, next step)."""
+def _cause(host: doc.Host) -> tuple[str, str, str]:
+    """(task or check, cause, next step)."""
     failure = host["failure"]
     if failure:
-        told = (failure["task"], failure["cause"], failure["next_step"])
-    else:
-        worst = next((one for word in doc.RESULTS for one in host["checks"]["others"] if one["result"] == word), None)
-        step = worst["next_step"] if worst and host["state"] in (doc.FAILED, doc.UNKNOWN) else ""
-        told = (worst["id"] if step and worst else "", host["reason"] or (worst["detail"] if worst else ""), step)
-    task, cause, step = (one.replace(host["name"], HOST) for one in told)
-    return host["state"], task, cause, step
+        return failure["task"], failure["cause"], failure["next_step"]
+    others = host["checks"]["others"]
+    worst = [one for one in others if one["result"] == host["state"]]
+    if not worst:
+        return "", host["reason"], ""
+    more = "\n%s: %s." % (many(len(worst) - 1, "more check"), host["state"]) if worst[1:] else ""
+    detail = worst[0]["detail"] + more
+    return worst[0]["id"], detail, worst[0]["next_step"]
 
 
 def compared(document: doc.Document, ids: Ids, longest: int) -> str:
@@ -201,7 +205,7 @@ def compared(document: doc.Document, ids: Ids, longest: int) -> str:
 def _by_what(rows: t.Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], list[str]]:
     groups: dict[tuple[str, str], list[str]] = {}
     for what, detail, host in rows:
-        groups.setdefault((what, detail.replace(host, HOST)), []).append(host)
+        groups.setdefault((what, alike(detail, host)), []).append(host)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
@@ -239,7 +243,7 @@ def pools(document: doc.Document) -> str:
                 count(pool["drift"]) if pool["drift"] else "0",
             )
         )
-    heads = ("Pool", "#Hosts", "#NPUs", "System", "Driver wanted", "Driver there", "#Drifted")
+    heads = ("Pool", "#Hosts", "#NPUs", "System", "Driver wanted", "Driver present", "#Drifted")
     told = "A pool has one system and one kernel. A driver that is not the wanted one is marked."
     inner = table("Pools", heads, rows, "pools") + _versions(document["hosts"])
     return section("pools", "Pools and versions", told, inner)

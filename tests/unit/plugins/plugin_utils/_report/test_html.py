@@ -218,10 +218,13 @@ def test_a_cause_is_told_of_a_host_that_no_task_failed_on() -> None:
     host = one_host(0)
     host.update(state="failed", reason="driver/link_full: x8 of x16.")
     host["checks"]["others"] = [
-        {"id": "driver/link_full", "result": "failed", "detail": "x8 of x16", "next_step": "Reseat the card."}
+        {"id": "driver/devices", "result": "warning", "detail": "slow", "next_step": ""},
+        {"id": "driver/link_full", "result": "failed", "detail": "x8 of x16", "next_step": "Reseat the card."},
+        {"id": "driver/numa_known", "result": "failed", "detail": "none", "next_step": ""},
     ]
     faults = page(of_hosts([host])).partition('id="failures"')[2].partition("</section>")[0]
-    assert "x8 of x16" in faults and "<span>Reseat the card.</span>" in faults and "driver/link_full" in faults
+    assert '<p class="why">x8 of x16\n1 more check: failed.</p>' in faults and "<span>Reseat the card.</span>" in faults
+    assert ">driver/link_full<" in faults
 
 
 def test_the_versions_that_are_not_wanted_are_marked() -> None:
@@ -339,6 +342,11 @@ def test_a_page_too_large_is_made_with_shorter_texts() -> None:
 )  # fmt: skip
 def test_durations(seconds: float | None, told: str) -> None:
     assert html_parts.duration(seconds) == told
+
+
+def test_a_text_of_one_host_is_that_of_all_but_for_whole_names() -> None:
+    assert html_parts.alike("a.example is lost: Data of a.", "a") == "a.example is lost: Data of HOST."
+    assert html_parts.alike("npu-1, npu-10 and x-npu-1", "npu-1") == "HOST, npu-10 and x-npu-1"
 
 
 def test_numbers_have_their_words() -> None:
