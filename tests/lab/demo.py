@@ -33,6 +33,7 @@ from .lab import Lab
 INSTALLED = STATE / "packages-installed.json"
 FOLDER = STATE.parent / "demo"
 RENDERED = FOLDER / "manifests"
+REPORTS = FOLDER / "reports"
 KIND, KIND_CONFIG = "rebellions-npu-demo", FOLDER / "kind.kubeconfig"
 INVENTORY = "inventories/demo"
 POD = """apiVersion: v1
@@ -136,6 +137,8 @@ def playbook(
         # An emulated machine on busy cores is slow to answer.
         ANSIBLE_TIMEOUT="60",
         ANSIBLE_SSH_RETRIES="5",
+        ANSIBLE_CALLBACKS_ENABLED="rebellions.npu.rbln_report",
+        RBLN_REPORT_PATH=str(REPORTS),
         **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
         **({"ANSIBLE_COLLECTIONS_PATH": installed} if installed else {}),
     )
@@ -334,6 +337,7 @@ def up() -> int:
         _again(lambda name=name: _pod(lab, name))  # type: ignore[misc]
     told = "%s are allocatable %s after the start; the second run changed nothing"
     headline(told % ("the NPUs of %s" % " and ".join(DEFAULT_HOSTS), _clock(time.monotonic() - began)))
+    tell("the reports of these runs, as pages: %s" % REPORTS)
     tell("Next: `. %s` and kubectl get pods -A; make demo-down takes everything back" % (STATE / "env"))
     return _second_act(lab, machine, choice) if machine else 0
 

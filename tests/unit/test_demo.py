@@ -390,8 +390,11 @@ def test_the_output_of_a_playbook_is_in_the_log_and_signs_of_life_on_the_screen(
     monkeypatch.setattr(demo, "LOG", tmp_path / "log" / "demo.log")
     monkeypatch.setattr(demo, "ticking", Signs(first=0.1, beat=0.1, pause=0.02).ticking)
     monkeypatch.setattr(demo, "STAGED", tmp_path)
-    monkeypatch.setattr(demo, "environment", lambda **_more: {"PATH": str(tmp_path)})
+    given: dict[str, str] = {}
+    monkeypatch.setattr(demo, "environment", lambda **more: given.update(more) or {"PATH": str(tmp_path)})
     code, output = demo.playbook("site", what="first run")
+    assert given["ANSIBLE_CALLBACKS_ENABLED"] == "rebellions.npu.rbln_report"
+    assert given["RBLN_REPORT_PATH"] == str(demo.REPORTS)
     assert code == 0 and output == "TASK [rbln_driver : Install] ***\nPLAY RECAP\n"
     assert (tmp_path / "log" / "demo.log").read_text().endswith(output)
     told = [line[9:] for line in capsys.readouterr().err.splitlines()]
