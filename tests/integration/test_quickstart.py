@@ -28,6 +28,7 @@ from tests.integration._hosts import Hosts
 from tests.integration._play import COLLECTIONS, sha256
 from tests.lab._base import STATE
 from tests.lab.lab import payload_dir
+from tests.tools import commands
 from tests.tools.build import build, working
 from tests.tools.paths import CACHE, ROOT, SELF
 from tests.tools.stage import sources
@@ -198,6 +199,26 @@ def test_a_project_of_ones_own(newcomer: Newcomer, bare: Hosts) -> None:
     paths = "%s:%s" % (folder / "collections", COLLECTIONS)
     for line in (plan, site):
         assert newcomer.changed(line + " --limit standalone", folder, ANSIBLE_COLLECTIONS_PATH=paths) == 0
+
+
+def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
+    """As they stand, on a host that is as wanted; the next release is this one."""
+    folder = newcomer.folder / "runfile"
+    tarball = next((newcomer.folder / "dist").glob("rebellions-npu-*.tar.gz"))
+    newcomer.run("ansible-galaxy collection install --offline -p ./next %s" % shlex.quote(str(tarball)), folder)
+    wanted = commands.table(ROOT)["host"]
+    assert len(wanted) > 10
+    for line, code in wanted.items():
+        if not line.startswith(("ansible-playbook ", "ANSIBLE_COLLECTIONS_PATH=./next ")):
+            bare.lab.exec(E, line)
+            continue
+        # The connection of the lab's hosts is no part of either release.
+        done = newcomer.run("set +e; %s; echo ended: $?" % line.replace("./next", "./next:%s" % COLLECTIONS), folder)
+        assert done.endswith("ended: %d\n" % code), "%s\n%s" % (line, done[-3000:])
+        assert code or "--list-tags" in line or re.search(r"^%s +: ok=[1-9]" % re.escape(HOST), done, re.M), done[
+            -3000:
+        ]
+        assert "changed=1" not in done, "%s changed something:\n%s" % (line, done[-3000:])
 
 
 def test_a_plain_checkout(newcomer: Newcomer, bare: Hosts) -> None:

@@ -10,6 +10,7 @@ import http.server
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import threading
@@ -22,6 +23,7 @@ import yaml
 
 from tests.integration._api_server import NAMESPACE, ApiServer, Data, patient
 from tests.lab._base import until
+from tests.tools import commands
 from tests.tools.paths import ROOT
 
 UUID = "aaaaaaaa-0000-4000-8000-00000000000%d"
@@ -194,6 +196,10 @@ def test_nodes_go_in_waves_come_back_and_a_second_run_changes_nothing(site: Site
     of_nodes = [one for one in asked if not one[1].startswith(shared)]
     begin = next(at for at, one in enumerate(of_nodes) if one[2] in NODES)
     assert len(of_nodes) - begin <= 12 * len(NODES), of_nodes
+    for line in commands.table(ROOT)["cluster"]:
+        argv = shlex.split(line)
+        assert argv[0] == "kubectl"
+        assert server.kubectl(*argv[1:]).stdout.strip(), line
     before = [site.node(name)["metadata"]["resourceVersion"] for name in NODES]
     code, text = site.run(*UPGRADE, hosts={name: {"to_do": False} for name in NODES})
     assert code == 0 and site.changed() == [] and "changed=0" in text, text

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.rebellions.npu.tests.tools import diagrams, support
+from ansible_collections.rebellions.npu.tests.tools import commands, diagrams, support
 
 ROOT = Path(__file__).resolve().parents[2]
 ROLES = sorted(path.name for path in (ROOT / "roles").iterdir())
@@ -80,6 +80,25 @@ def test_a_picture_shows_what_it_is_drawn_from(name: str) -> None:
     drawn = diagrams.PICTURES[name](ROOT)
     assert drawn == text(f"{diagrams.FOLDER}/{name}"), "Next: python -m tests.tools.diagrams"
     assert "rbln_rollout: leave" in diagrams.states(ROOT) and "_rollout" in diagrams.rooms(ROOT)
+
+
+# -- commands
+
+
+def test_every_command_of_a_page_is_run_by_a_test() -> None:
+    told, known = commands.of_pages(ROOT), commands.table(ROOT)
+    tested = [*known["host"], *known["cluster"], *(line for lines in known["files"].values() for line in lines)]
+    assert len(told) > 40 and len(tested) == len(set(tested)), "one of them is there twice"
+    assert {line: pages for line, pages in told.items() if line not in tested} == {}, f"Next: {commands.TABLE}"
+    assert [line for line in tested if line not in told] == [], "no page has it"
+    for file, lines in known["files"].items():
+        for line, words in lines.items():
+            assert words in text(file), f"{file} does not run: {line}"
+
+
+def test_the_commands_of_a_page_are_read_as_a_shell_does() -> None:
+    page = "1. x\n\n   ```shell\n   a  -b \\\n     c   # why\n   # only this\n   d#e\n   ```\n```yaml\nf: 1\n```\n"
+    assert commands.of_text(page) == ["a -b c", "d#e"]
 
 
 # -- support matrix
