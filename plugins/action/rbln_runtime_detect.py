@@ -70,7 +70,9 @@ def why_not_back(answer: Result, unit: str) -> str:
     """Why the runtime of a unit does not run with its configuration, by one look; empty when it does."""
     if answer.get("failed"):
         return line(answer.get("msg") or "the look has failed", 200).rstrip(".")
-    found = [one for one in answer["ansible_facts"]["rbln_runtimes"]["runtimes"] if one.get("restart_unit") == unit]
+    runtimes = answer["ansible_facts"]["rbln_runtimes"]["runtimes"]
+    # The facts leave the suffix of services out, as people do or do not.
+    found = [one for one in runtimes if str(one.get("restart_unit")) == unit.removesuffix(".service")]
     reasons = [_why_not(one) for one in found] or ["no runtime of this unit is found"]
     return "" if "" in reasons else reasons[0]
 

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.integration._hosts import Hosts
-from tests.integration._play import COLLECTIONS, sha256
+from tests.integration._play import COLLECTIONS, Data, play, sha256
 from tests.lab._base import STATE
 from tests.lab.lab import payload_dir
 from tests.tools import commands
@@ -205,7 +205,7 @@ def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
     """As they stand, on a host that is as wanted; the next release is this one."""
     folder = newcomer.folder / "runfile"
     tarball = next((newcomer.folder / "dist").glob("rebellions-npu-*.tar.gz"))
-    newcomer.run("ansible-galaxy collection install --offline -p ./next %s" % shlex.quote(str(tarball)), folder)
+    newcomer.run("ansible-galaxy collection install --offline --force -p ./next %s" % shlex.quote(str(tarball)), folder)
     wanted = commands.table(ROOT)["host"]
     assert len(wanted) > 10
     for line, code in wanted.items():
@@ -219,6 +219,82 @@ def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
             -3000:
         ]
         assert "changed=1" not in done, "%s changed something:\n%s" % (line, done[-3000:])
+
+
+# What an example names and a reader has.
+GIVEN: Data = {
+    "vault_mok_password": "one-time-1",
+    "vault_proxy_password": "p",
+    "rbln_preflight_unlisted": "warn",
+    "seen": {"files": {"/etc/example/daemon.json": {"sha256": ""}}},
+    "node": {"resources": [{"status": {"allocatable": {"rebellions.ai/npu": "2"}}}]},
+}
+# Examples that cannot work on this host, and what is said: it has no bundle, image, cluster, network or key, and what
+# check mode has not made is not there.
+REFUSED = {
+    "Configure the repository of the driver": "cannot be downloaded",
+    "Do what the plan of this host says": "'rbln_preflight_plan' is undefined",
+    "Install only from the bundle": "no attribute 'environment'",
+    "Install what the enrolment of a key needs": "proxy.example.com",
+    "List everything that is missing, before anything is sent": "There is no bundle in",
+    "Look into an image that is mounted on the host": "root /mnt/image: No such file or directory. Next:",
+    "Look into an image": "root /mnt/image: No such file or directory. Next:",
+    "Place the bundle": "There is no bundle in",
+    "Prepare the enrolment of a key": "Next: Run as root on a machine started by UEFI",
+    "Replace a file that must still be what was seen": "nothing was written. Next: Run again",
+    "Say what would change in the cluster": "Next: Check rbln_kubeconfig",
+    "Show the steps at the console": "no attribute 'state'",
+    "Take the node out of service": "This host has no turn in the rollout",
+    "Use what was observed before, for docker": "docker is not on this host (found: containerd). Next:",
+    "Write the specification for a Kubernetes node whose driver is in a container": "Next: Install and load the driver",
+}
+
+
+def examples() -> list[Data]:
+    """A play for each plugin that has examples, or those of its examples that are plays."""
+    found: list[Data] = []
+    paths = [*sorted((ROOT / "plugins/modules").glob("*.py")), *sorted((ROOT / "plugins/filter").glob("*.yml"))]
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".py":
+            text = re.search(r'^EXAMPLES = r"""\n(.*?)^"""', text, re.S | re.M)[1]  # type: ignore[index]
+        else:
+            text = yaml.safe_load(text)["EXAMPLES"]
+        items = yaml.safe_load(replaced_in_examples(text))
+        if "hosts" in items[0]:
+            found += items
+        else:
+            tasks = [{**item, "ignore_errors": True} for item in items]
+            found.append({"name": path.stem, "hosts": "npu_nodes", "gather_facts": False, "tasks": tasks})
+    return found
+
+
+def replaced_in_examples(text: str) -> str:
+    for version in ("3.2.2", "3.4.0"):
+        name = "rebellions-x86_64-%s.run" % version
+        digest = '"%s"' % sha256("run/" + name)
+        text = re.sub(re.escape(name) + r'(\n +sha256: )"{{ rbln_driver_runfile_sha256 }}"', name + r"\1" + digest, text)
+        text = text.replace("/srv/rbln/" + name, str(payload_dir() / "run" / name))
+    text = text.replace("https://files.example.com/rbln/", str(payload_dir() / "run") + "/")
+    return text
+
+
+def test_every_example_of_a_plugin_runs(bare: Hosts, tmp_path: Path) -> None:
+    """In check mode, on a host that has its driver."""
+    book = tmp_path / "examples.yml"
+    plays = examples()
+    assert len(plays) > 20
+    book.write_text(yaml.safe_dump(plays, sort_keys=False))
+    run = play(book, bare.inventory(E), "--check", extra=GIVEN)
+    tasks = [task for one in plays for task in one.get("tasks", [])]
+    wanted = {task["name"] for task in tasks if "ansible.builtin.import_role" not in task}
+    ran = {one.task for one in run.results}
+    assert run.code == 0 and len(wanted) > 45 and wanted - ran == set(), (run.code, wanted - ran, run.err[-2000:])
+    refused = {one.task.rpartition(" : ")[2]: one.msg for one in run.failed()}
+    assert {name: told for name, told in refused.items() if REFUSED.get(name, "\0") not in told} == {}
+    assert set(REFUSED) <= set(refused), set(REFUSED) - set(refused)
+    back = run.one("Wait until a runtime that was restarted answers", E)
+    assert back.data["back"] is True and back.data["why"] == ""
 
 
 def test_a_plain_checkout(newcomer: Newcomer, bare: Hosts) -> None:
