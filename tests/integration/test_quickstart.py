@@ -209,11 +209,12 @@ def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
     wanted = commands.table(ROOT)["host"]
     assert len(wanted) > 10
     for line, code in wanted.items():
-        if not line.startswith(("ansible-playbook ", "ANSIBLE_COLLECTIONS_PATH=./next ")):
+        if "ansible-playbook " not in line:
             bare.lab.exec(E, line)
             continue
-        # The connection of the lab's hosts is no part of either release.
-        done = newcomer.run("set +e; %s; echo ended: $?" % line.replace("./next", "./next:%s" % COLLECTIONS), folder)
+        # The connection of the lab's hosts is no part of either release; a case file is not for this machine's /srv.
+        here = line.replace("./next", "./next:%s" % COLLECTIONS).replace("=/srv/", "=%s/" % folder)
+        done = newcomer.run("set +e; %s; echo ended: $?" % here, folder)
         assert done.endswith("ended: %d\n" % code), "%s\n%s" % (line, done[-3000:])
         assert code or "--list-tags" in line or re.search(r"^%s +: ok=[1-9]" % re.escape(HOST), done, re.M), done[
             -3000:
