@@ -11,7 +11,12 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_operands import Acti
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import FACTS, PREFIX, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
-from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster import Clustered, Look, signs_of_error
+from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster import (
+    Clustered,
+    Look,
+    Observed,
+    signs_of_error,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.host import signs_of_failure, signs_of_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.order import Found, group, ordered
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.report import Place, document, first, screen
@@ -53,8 +58,8 @@ class ActionModule(Operands):
             hosts = Hosts(
                 members, t.cast(t.Any, self._others(task_vars, members, inputs)), inputs["require_node_proof"]
             )
-            sockets = {one["host"]: _socket_dir(task_vars["hostvars"].raw_get(one["host"])) for one in members}
-            seen = Look(self._cluster(inputs), inputs, hosts, sockets).signs()
+            known = {one["host"]: _observed(task_vars["hostvars"].raw_get(one["host"])) for one in members}
+            seen = Look(self._cluster(inputs), inputs, hosts, known).signs()
         except NpuError as exc:
             seen = Clustered(signs_of_error(exc), {}, {})
         name = str(members[0]["cluster"]) if members else ""
@@ -120,11 +125,13 @@ def _of_inputs(host: str, variables: t.Mapping[str, t.Any]) -> list[Sign]:
     return [sign_of_error("inputs:cluster", "the inputs", said)] if found[0].code == "api:other" else found
 
 
-def _socket_dir(variables: t.Mapping[str, t.Any]) -> str:
-    """Where the kubelet of a host looks for device plugins; empty where it was not observed."""
+def _observed(variables: t.Mapping[str, t.Any]) -> Observed:
+    """What a host of the cluster has told of its kubelet and its driver."""
     facts = _registered(variables, OBSERVATION).get(FACTS) or {}
     kubelet = (facts.get(PREFIX + "_runtimes") or {}).get("kubelet") or {}
-    return str(kubelet.get("device_plugin_dir") or "") if kubelet.get("present") else ""
+    driver = (facts.get(PREFIX) or {}).get("driver") or {}
+    sockets = kubelet.get("device_plugin_dir") if kubelet.get("present") else ""
+    return Observed(str(sockets or ""), str(driver.get("version_loaded") or ""))
 
 
 def _unique(name: str, taken: t.Collection[str]) -> str:

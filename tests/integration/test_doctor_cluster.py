@@ -28,7 +28,7 @@ class _Vars(t.Dict[str, Data]):
 def _host(sockets: str) -> Data:
     """What a host of the play has registered: where its kubelet has the sockets of device plugins."""
     runtimes = {"kubelet": {"present": True, "device_plugin_dir": sockets}}
-    return {"rbln_discover_observation": {"ansible_facts": {"rbln_runtimes": runtimes}}}
+    return {"rbln_discover_observation": {"ansible_facts": {"rbln": FACTS, "rbln_runtimes": runtimes}}}
 
 
 class Doctor:
@@ -208,6 +208,22 @@ def test_an_image_that_cannot_be_pulled_and_a_namespace_without_ours(doctor: Doc
     assert doctor.say()["cluster"][:1] == ["not_deployed"]
     doctor.site.run()
     doctor.ready()
+
+
+def test_an_exporter_that_answers_wrongly_beside_the_driver(doctor: Doctor) -> None:
+    """Somebody has set an older image: the inputs are as they were."""
+    given: Data = {"metrics_exporter": {"enabled": True, "image": {"tag": "0.3.4"}}}
+    doctor.site.run(**given)
+    doctor.ready()
+    exporter = ("-n", NAMESPACE, "daemonset", "rbln-metrics-exporter")
+    try:
+        for image, causes in (("x/y:0.3.4", []), ("x/y:0.2.0", ["exporter_mismatch"])):
+            spec = doctor.site.server.get(*exporter)["spec"]["template"]["spec"]
+            change = {"containers": [{"name": one["name"], "image": image} for one in spec["containers"]]}
+            doctor.patch(*exporter, change={"spec": {"template": {"spec": change}}}, kind="strategic")
+            assert [one for one in doctor.say(**given)["a"] if one == "exporter_mismatch"] == causes
+    finally:
+        doctor.site.run()
 
 
 def test_pods_that_wait_because_others_hold_every_npu(doctor: Doctor) -> None:

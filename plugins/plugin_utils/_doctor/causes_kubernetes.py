@@ -26,7 +26,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "Exporter and driver are of different releases.",
         "[pairs](support.md#images-of-a-release-of-the-sdk)",
         "Set the exporter's tag to a release that fits.",
-        ("inputs:cluster~and the driver ",),
+        ("pair:wrong", "inputs:cluster~and the driver "),
     ),
     Cause(
         "cluster_inputs_wrong",

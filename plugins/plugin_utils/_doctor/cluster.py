@@ -17,6 +17,7 @@ from .._cluster.rights import require_rights
 from .._components.registry import COMPONENT_LABEL, component_of
 from .._deliver_cluster.opened import rights_of
 from .._deliver_cluster.operator import NORMAL, decide, find_operator
+from .._inputs.releases import wrong_pair
 from .._nodes.marks import TAINT, is_cordoned, is_ours
 from .._nodes.match import find_nodes
 from .._nodes.nodes import Hosts
@@ -47,6 +48,13 @@ _REFUSED = (
 Seen = t.Callable[[], t.Any]
 
 
+class Observed(t.NamedTuple):
+    """Of a host: where its kubelet looks for device plugins, and the loaded driver; each empty where not known."""
+
+    sockets: str = ""
+    driver: str = ""
+
+
 class Clustered(t.NamedTuple):
     """What was found: the signs of the whole cluster, those of each host's node, and the node of each host."""
 
@@ -69,18 +77,18 @@ def plugin_dirs(daemon_set: Data) -> list[str]:
 
 
 class Look:
-    """One look at a cluster for the hosts of a run; `sockets` has where the kubelet of each host expects plugins."""
+    """One look at a cluster for the hosts of a run; `seen` has what was observed of each."""
 
     def __init__(
         self,
         cluster: Cluster,
         inputs: Inputs,
         hosts: Hosts,
-        sockets: t.Mapping[str, str],
+        seen: t.Mapping[str, Observed],
         where: str = "the kubeconfig",
         now: t.Callable[[], float] = time.time,
     ) -> None:
-        self._cluster, self._inputs, self._hosts, self._sockets = cluster, inputs, hosts, sockets
+        self._cluster, self._inputs, self._hosts, self._seen = cluster, inputs, hosts, seen
         self._where, self._now = where, now
         self._signs: list[Sign] = []
         self._of_hosts: dict[str, list[Sign]] = {member["host"]: [] for member in hosts.members}
@@ -210,7 +218,9 @@ class Look:
             for problem in verdict["problems"]:
                 self._add(self._of_problem(problem, item["metadata"]["name"], events))
             if key == "device_plugin":
-                self._sockets_of(item, nodes, scope)
+                self._sockets_of(item, scope)
+            for name in sorted(scope):
+                self._pair(item, key, name)
 
     def _scope(self, key: str, component: str, nodes: t.Mapping[str, Data]) -> set[str]:
         """The nodes that are to have a component: those of the hosts of this run that have NPUs."""
@@ -236,10 +246,24 @@ class Look:
             code, look, told, WRONG, problem["next_step"], node, pod=problem["pod"], namespace=space, daemonset=name
         )
 
-    def _sockets_of(self, item: Data, nodes: t.Mapping[str, Data], scope: t.Collection[str]) -> None:
+    def _observed(self, node: str) -> Observed:
+        return self._seen.get(self._host_of[node], Observed())
+
+    def _pair(self, item: Data, key: str, node: str) -> None:
+        """Whether a component answers wrongly beside the driver of a node, by the image that it has now."""
+        driver = self._observed(node).driver
+        for container in item["spec"]["template"]["spec"]["containers"]:
+            version = str(container.get("image") or "").rpartition(":")[2]
+            effect = wrong_pair(key, version, driver)
+            if effect:
+                words = "%s has version %s, and the driver of node %s is %s: %s"
+                told = words % (container["name"], version, node, driver, effect)
+                self._add(sign("pair:wrong", "DaemonSet %s" % item["metadata"]["name"], told, DOUBTFUL, node=node))
+
+    def _sockets_of(self, item: Data, scope: t.Collection[str]) -> None:
         made = plugin_dirs(item)
         for name in sorted(scope):
-            wanted = self._sockets.get(self._host_of[name], "").rstrip("/")
+            wanted = self._observed(name).sockets.rstrip("/")
             if made and wanted and wanted not in made:
                 words = "the device plugin makes its socket in %s, and the kubelet of %s reads %s"
                 told = words % (", ".join(made), name, wanted)

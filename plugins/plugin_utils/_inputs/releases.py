@@ -109,6 +109,16 @@ def judge_pairs(inputs: Inputs, drivers: t.Iterable[str]) -> None:
                     )
 
 
+def wrong_pair(component: str, version: str, driver: str) -> str:
+    """What is wrong when this version of a component runs beside a driver; empty where that is fine or not known."""
+    pairs = [pair for pair in table().wrong_pairs if pair["component"] == component]
+    if not (_is_version(version) and _is_version(driver)):
+        return ""
+    plain = version.removeprefix("v")
+    differ = (one for one in pairs if _since(driver, one["driver"]) != _since(plain, one["version"]))
+    return next((str(one["effect"]) for one in differ), "")
+
+
 def _named(sdk: str) -> Release | None:
     if not sdk:
         return None

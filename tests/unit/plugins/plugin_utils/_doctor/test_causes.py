@@ -24,7 +24,7 @@ CHECKS = {entry.name for table in TABLES for entry in table.entries if entry.sev
 def codes() -> set[str]:
     """Every code that the room writes as text."""
     sources = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (host, cluster)]
-    kinds = "reach|driver|runtime|ready|machine|api|rights|operator|lease|node|deploy|create|plugin|npus"
+    kinds = "reach|driver|runtime|ready|machine|api|rights|operator|lease|node|deploy|create|plugin|npus|pair"
     return set(re.findall(r'"((?:%s):[a-z_]+)"' % kinds, "\n".join(sources)))
 
 
