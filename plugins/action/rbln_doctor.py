@@ -11,6 +11,7 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_operands import Acti
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import FACTS, PREFIX, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
+from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster import (
     Clustered,
     Look,
@@ -59,7 +60,7 @@ class ActionModule(Operands):
                 members, t.cast(t.Any, self._others(task_vars, members, inputs)), inputs["require_node_proof"]
             )
             known = {one["host"]: _observed(task_vars["hostvars"].raw_get(one["host"])) for one in members}
-            seen = Look(self._cluster(inputs), inputs, hosts, known).signs()
+            seen = Look(self._open(inputs), inputs, hosts, known).signs()
         except NpuError as exc:
             seen = Clustered(signs_of_error(exc), {}, {})
         name = str(members[0]["cluster"]) if members else ""
@@ -73,7 +74,7 @@ class ActionModule(Operands):
         clusters: dict[str, list[Found]] = {}
         of_cluster: dict[str, list[Found]] = {}
         for found in known.values():
-            asked = _registered(found, ASKED)
+            asked = registered_of(found, ASKED)
             if "signs" not in asked:
                 continue
             name = _unique(str(asked["cluster"]), clusters)
@@ -102,7 +103,7 @@ class ActionModule(Operands):
         return result
 
     def _of_host(self, host: str, variables: t.Mapping[str, t.Any]) -> list[Sign]:
-        seen = _registered(variables, OBSERVATION)
+        seen = registered_of(variables, OBSERVATION)
         try:
             facts = checked_facts(host, seen.get(FACTS), run=self._run_id())
         except NpuError as exc:
@@ -110,15 +111,15 @@ class ActionModule(Operands):
         if PREFIX not in facts:
             failure = seen.get("failure") or {}
             return signs_of_failure(str(failure.get("msg") or seen.get("msg") or NOT_SEEN))
-        return signs_of_host(facts, _registered(variables, SYMPTOMS))
+        return signs_of_host(facts, registered_of(variables, SYMPTOMS))
 
 
 def _of_inputs(host: str, variables: t.Mapping[str, t.Any]) -> list[Sign]:
     """The sign of a host whose cluster could not be asked because of what its inputs say."""
-    member = _registered(variables, MEMBER)
+    member = registered_of(variables, MEMBER)
     failure = member.get("failure") or {}
     said = str(failure.get("msg") or "") if "member" not in member else ""
-    said = said or str((_registered(variables, CHOSEN).get("errors") or {}).get(host) or "")
+    said = said or str((registered_of(variables, CHOSEN).get("errors") or {}).get(host) or "")
     if not said:
         return []
     found = signs_of_error(NpuError(*said.partition(" Next: ")[::2]))
@@ -127,7 +128,7 @@ def _of_inputs(host: str, variables: t.Mapping[str, t.Any]) -> list[Sign]:
 
 def _observed(variables: t.Mapping[str, t.Any]) -> Observed:
     """What a host of the cluster has told of its kubelet and its driver."""
-    facts = _registered(variables, OBSERVATION).get(FACTS) or {}
+    facts = registered_of(variables, OBSERVATION).get(FACTS) or {}
     kubelet = (facts.get(PREFIX + "_runtimes") or {}).get("kubelet") or {}
     driver = (facts.get(PREFIX) or {}).get("driver") or {}
     sockets = kubelet.get("device_plugin_dir") if kubelet.get("present") else ""
@@ -141,9 +142,3 @@ def _unique(name: str, taken: t.Collection[str]) -> str:
         number += 1
         found = "%s (%d)" % (name, number)
     return found
-
-
-def _registered(variables: t.Mapping[str, t.Any], name: str) -> t.Mapping[str, t.Any]:
-    """What a task has registered; a fact of this name is none."""
-    found = variables.get(name) if name not in (variables.get(FACTS) or {}) else None
-    return found if isinstance(found, t.Mapping) else {}
