@@ -333,9 +333,14 @@ def test_a_reboot_that_a_person_has_to_do_is_no_failure_and_the_next_wave_waits_
 def test_a_foreign_cordon_that_takes_the_last_place_is_waited_for_as_long_as_the_limit_says(
     site: Site, server: ApiServer
 ) -> None:
+    labels = ("ID=ubuntu", "VERSION_ID=24.04")
+    of_pool = ["feature.node.kubernetes.io/system-os_release." + one for one in labels]
+    of_pool.append("feature.node.kubernetes.io/kernel-version.full=6.8.0")
+    server.kubectl("label", "--overwrite", "node", "node-3", *of_pool)
     server.kubectl("cordon", "node-3")
     pace = {"max_unavailable": 1, "waves": [], "slot_timeout": "6s"}
     code, text = site.run("--limit", "node-1", **pace)
+    server.kubectl("label", "node", "node-3", *(one.partition("=")[0] + "-" for one in of_pool))
     assert code == 2 and site.changed() == [] and site.state("node-1") == ("", False, False), text
     assert re.search(r"No node began or ended for \d+ s: .*node-3 is cordoned. Next: Remove the cause", text), text
 
@@ -351,7 +356,7 @@ def test_hosts_that_would_wait_for_each_other_are_refused(site: Site) -> None:
     assert "takes hosts of the waves 1, 2 at once. Next: Give the play" in text
     code, text = site.run(max_parallel=1)
     assert code == 2 and site.changed() == ["node-1"] and site.state("node-1") == BACK, text
-    assert "max_parallel is 1: node-1. The play has the strategy linear, in which node-2 waits for node-1" in text
+    assert "max_parallel is 1: node-1. The play has the strategy linear, in which node-1 waits for node-2" in text
 
 
 class Prometheus(http.server.BaseHTTPRequestHandler):

@@ -151,7 +151,7 @@ def may_begin(
     idle = min(by.waited, (now - moment(newest)).total_seconds())
     if idle >= own.slot_timeout:
         return Refuse(
-            f"No node began or ended for {idle:.0f} s: {outcome.reason}",
+            f"No node began or ended for {idle:.0f} s: {outcome.reason}.",
             f"Remove the cause and run again, or raise {ROLLOUT}slot_timeout.",
         )
     return outcome

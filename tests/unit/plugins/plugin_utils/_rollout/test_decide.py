@@ -446,7 +446,7 @@ def test_a_foreign_cordon_is_waited_for_an_hour_unless_people_want_it_for_ever()
     fleet.later(86400)
     assert fleet.ask("n0", waited=3599) == Wait("rbln_rollout_max_unavailable is 1 (1 of 8 nodes): n7 is cordoned")
     answer = fleet.ask("n0", waited=3600)
-    assert isinstance(answer, Refuse) and "for 3600 s" in answer.reason and "n7 is cordoned" in answer.reason
+    assert isinstance(answer, Refuse) and "for 3600 s" in answer.reason and "n7 is cordoned." in answer.reason
     assert "rbln_rollout_slot_timeout" in answer.next_step
     fleet = Fleet(waves=[], max_unavailable=1, slot_timeout=0)
     fleet.see("n7", schedulable=False)
