@@ -9,6 +9,7 @@ to fail.
     python -m tests.bench                 one round on 10 hosts, the naive role on three
     python -m tests.bench --rounds 5      10 and 100 hosts, contenders interleaved, median, least and most; --growth
     python -m tests.bench --growth        unchanged runs of 50, 200 and 500 hosts: CPU a host, memory of all processes
+    python -m tests.bench --report        what the report of a run adds to an unchanged one
     python -m tests.bench --settings      unchanged runs under other settings of Ansible than those of the sample
 
 Times are CPU seconds of the controller, of everything it started, and of the server, not wall times. Needs root.
@@ -50,6 +51,7 @@ from ._contenders import (
 from ._events import Event, read_events
 from ._forks import judged, watched
 from ._hosts import ALL, COUNT, FOLDER, MOST, NAMES, Hosts
+from ._report import SHARE_LIMIT, reported
 from ._settings import settings
 
 EXECUTIONS_LIMIT, TASKS_LIMIT = 1, 1
@@ -209,6 +211,15 @@ def memory(report: Report, hosts: Hosts, sizes: t.Sequence[int]) -> None:
         )
 
 
+def report_cost(report: Report, hosts: Hosts) -> None:
+    spent, whole = reported(hosts)
+    report.gate(
+        0 < spent <= SHARE_LIMIT * whole,
+        "report of %d hosts: %.1f %% of the run's CPU (limit %.0f %%), %.3f of %.2f CPU-s"
+        % (len(NAMES), 100 * spent / whole, 100 * SHARE_LIMIT, spent, whole),
+    )
+
+
 def first_and_second(report: Report, hosts: Hosts, rounds: int) -> None:
     """site.yml on a virgin host, and again; leaves a host on which nothing is to be done."""
     ratios = []
@@ -294,6 +305,7 @@ def main(words: t.Sequence[str] | None = None) -> int:
     )
     alone.add_argument("--counts", action="store_true", help="only what repeats exactly, beside other work")
     alone.add_argument("--growth", action="store_true", help="only the growth from %d to %d hosts" % GROWING[::2])
+    alone.add_argument("--report", action="store_true", help="only what the report of a run adds to it")
     alone.add_argument("--settings", action="store_true", help="only other settings of Ansible")
     args = parser.parse_args(words)
     if args.rounds < 1:
@@ -309,12 +321,15 @@ def main(words: t.Sequence[str] | None = None) -> int:
             prepare(others=False)
             cluster(report, args.rounds)
             return closed(report, began)
-        if args.growth or args.settings:
+        if args.growth or args.report or args.settings:
             hosts.start()
             prepare(others=False)
             ours(hosts, NAMES[:1])
             if args.growth:
                 memory(report, hosts, GROWING)
+            elif args.report:
+                ours(hosts)
+                report_cost(report, hosts)
             else:
                 settings(report, hosts, args.rounds)
             return closed(report, began)
@@ -327,6 +342,7 @@ def main(words: t.Sequence[str] | None = None) -> int:
             cluster(report, args.rounds)
             first_and_second(report, hosts, args.rounds)
         count_unchanged(report, hosts)
+        report_cost(report, hosts)
         count_requests(report, hosts)
         if not args.counts:
             quick = args.rounds == 1

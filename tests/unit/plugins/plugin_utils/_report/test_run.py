@@ -247,7 +247,7 @@ def test_facts_that_break_their_schema_are_not_taken() -> None:
     told = Told("npu1")
     told.task("npu1", "Observe", {"ansible_facts": {"rbln": {"counts": "many"}}})
     host = only(told.end())
-    assert host["state"] == "unknown" and "wrong value" in host["reason"] and host["npus"] is None
+    assert host["state"] == "unknown" and "not those of our module" in host["reason"] and host["npus"] is None
 
 
 def test_secrets_and_terminal_codes_of_a_failure_are_not_repeated() -> None:
