@@ -154,7 +154,7 @@ class CallbackModule(CallbackBase):
         given = context.CLIARGS
         self.run = Run(time.time(), bool(given.get("check")))
         self.about = about(os.environ, core)
-        self.about.playbook = playbook_name(str(getattr(playbook, "_file_name", "")))
+        self.about.playbook = playbook_name(os.path.abspath(str(getattr(playbook, "_file_name", ""))))
         self.about.limit = str(given.get("subset") or "")
         self.about.tags = [str(tag) for tag in given.get("tags") or () if tag != "all"]
         self.about.skip_tags = [str(tag) for tag in given.get("skip_tags") or ()]

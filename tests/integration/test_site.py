@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import collections
 import itertools
+import json
 import re
+from typing import Any
 
 import pytest
 
 from tests.integration._driver import CHANGE
 from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
-from tests.integration._play import NAMESPACE_OF_TESTS, ONCE, STAGED, Run, play
+from tests.integration._play import FOLDER, NAMESPACE_OF_TESTS, ONCE, STAGED, Run, play
 from tests.integration._red import TERMINAL
 from tests.lab._base import until
 
@@ -170,7 +172,7 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
         assert asked.code == 0 and {line[:1] for line in asked.out.splitlines()} == {"{"}
         assert "2 hosts: 2 ok" in asked.err and asked.one("Show the hosts", A).data["hosts"][B]["state"] == "ok"
         nodes.lab.exec(B, ["rm", SPEC])
-        broken = play("validate", nodes.inventory(), env=TERMINAL)
+        broken = play("validate", nodes.inventory(), env={**TERMINAL, **reporting()})
     finally:
         nodes.lab.kubectl("uncordon", A)
     assert broken.code == 2, broken.out[-2000:]
@@ -179,8 +181,70 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
     assert "toolkit/cdi_spec_present" in red[0] and "ansible-playbook rebellions.npu.site --tags toolkit" in red[0]
     assert "  FAILED   toolkit/cdi_spec_present: no CDI specification at " in broken.out
     assert "2 hosts: 1 ok, 1 failed" in broken.out and list(rows(broken)) == [B, A]
-    play("site", nodes.inventory(B), "--tags", "toolkit,validate").good([B])
+    said = newest("validate")
+    assert [(one["name"], one["state"], one["node"]) for one in said["hosts"]] == [(A, "ok", A), (B, "failed", B)]
+    assert said["hosts"][1]["failure"]["cause"].startswith("toolkit/cdi_spec_present"), said["hosts"][1]["failure"]
+    assert [one["id"] for one in said["hosts"][0]["checks"]["others"] if one["result"] == "warning"] == [
+        "cluster/node_in_service"
+    ]
+    mend = play("site", nodes.inventory(B), "--tags", "toolkit,validate", env=reporting()).good([B])
     nodes.state[B] = "done"
+    assert "Report: " in mend.err and "WARNING" not in mend.err
+    said = newest("site")
+    (host,) = said["hosts"]
+    assert host["state"] == "changed" and host["failure"] is None, host
+    assert any(text.startswith("CDI specification %s: " % SPEC) for text in host["changes"]), host["changes"]
+    assert {"host": B, "what": "toolkit/cdi_spec_present"} in said["compared"]["repaired"]
+    # A run over one host is no look at the other one.
+    assert said["compared"]["gone"] == []
+
+
+REPORTS = FOLDER / "reports"
+
+
+def reporting() -> dict[str, str]:
+    return {"ANSIBLE_CALLBACKS_ENABLED": "rebellions.npu.rbln_report", "RBLN_REPORT_PATH": str(REPORTS)}
+
+
+def newest(book: str) -> Any:
+    """The newest report of a playbook."""
+    return json.loads(max(REPORTS.glob("*-rebellions.npu.%s-*.json" % book)).read_text(encoding="utf-8"))
+
+
+# A package whose script changes what another one has configured, as some do; apt logs who was asked for it.
+PACKAGE = r"""set -e
+mkdir -p /tmp/p/DEBIAN
+printf 'Package: containerd-tuning\nVersion: 1.0\nArchitecture: all\nMaintainer: x <x@y>\n' >/tmp/p/DEBIAN/control
+printf 'Description: x\n' >>/tmp/p/DEBIAN/control
+printf '#!/bin/sh\nsed -i "s/enable_cdi.*/enable_cdi = false/" /etc/containerd/config.toml\n' >/tmp/p/DEBIAN/postinst
+chmod 755 /tmp/p/DEBIAN/postinst
+dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
+apt-get install -y /tmp/containerd-tuning.deb
+"""
+
+
+def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
+    nodes.done()
+    first = play("drift", nodes.inventory(), env=reporting())
+    assert first.code == 0, first.out[-2000:] + first.err[-2000:]
+    nodes.state.update({A: "dirty", B: "dirty"})
+    nodes.lab.exec(A, "sleep 1.1; sed -i 's#/dev/rbln[0-9]#/dev/rbln9#' %s" % SPEC)
+    nodes.lab.exec(B, PACKAGE)
+    asked = {"rbln_drift_exit": True}
+    found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
+    assert found.code == 3, found.out[-3000:] + found.err[-1000:]
+    said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
+    assert {(one["by"], one["evidence"].partition(" ")[0]) for one in said[A]} == {("person", SPEC)}, said
+    by = [one for one in said[B] if one["by"] == "package manager"]
+    assert [one["what"] for one in by] == ["containerd"], said
+    assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
+    assert "Drift on 2 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
+    again = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
+    assert again.code == 0 and "No drift on 2 hosts since " in again.out, again.out
+    assert "A run would change 2 hosts as before: it-a, it-b." in again.out
+    play("site", nodes.inventory(), "--tags", "toolkit,validate").good(BOTH)
+    nodes.lab.exec(B, "dpkg --purge containerd-tuning")
+    nodes.state.update({A: "done", B: "done"})
 
 
 def test_the_page_about_a_host_names_what_is_there(nodes: Hosts) -> None:

@@ -21,6 +21,7 @@ from .look import OBSERVED, RUNTIMES
 from .markdown import by_words
 
 AS_WANTED = "as wanted"
+READY = "ready files"
 # What of a host is compared. An architecture never changes.
 COMPARED = ("os", "kernel", "driver", "firmware", "runtime")
 # Packages that bring it.
@@ -63,7 +64,8 @@ def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
         what, _colon, change = step["text"].partition(": ")
         if what not in {*known, *chosen, *old}:
             found.append(_entry(what, AS_WANTED, change.partition(" -> ")[0]))
-    return found
+    # Ready files only follow what else has changed.
+    return [one for one in found if one["what"] != READY] or ([] if known else found)
 
 
 def _checks(now: Host, before: Host) -> list[Drift]:
