@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import typing as t
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import m
 from .._nodes.overview import HostState, node_words
 from .._plan.words import change, natural
 from .._rollout.states import stamp
+from .._rollout.turns import all_of
 from .._text.line import line
 from . import document as doc
 from .document import ClusterPart, Document, Failure, Host, Made, Planned, Turn, judged
@@ -242,28 +242,20 @@ def _cluster(cluster: str, members: t.Sequence[str], run: Run) -> ClusterPart:
 
 def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
     """The hosts of the rollout in their order."""
-    turns = _turns(str(run.cut.get("turns") or ""))
-    order = [name for name in str(run.cut.get("order") or "").split(",") if name in turns] or sorted(turns, key=natural)
-    sizes = [size for size in run.cut.get("serial") or () if isinstance(size, int)]
-    waves: dict[str, int] = {}
-    for number, size in enumerate([*sizes, len(order)], 1):
-        for name in order[len(waves) : len(waves) + size]:
-            waves[name] = number
-    entries = {one["name"]: one for one in hosts}
-    return [_turn(name, waves[name], turns[name], run, entries.get(name)) for name in order]
-
-
-def _turns(told: str) -> dict[str, t.Any]:
-    """{host: its turn} of the plan of a rollout."""
     try:
-        if not told.startswith("["):
-            return dict(json.loads(told or "{}").get("hosts") or {})
-        return dict(json.loads(one) for one in told.splitlines())
+        turns = all_of(str(run.cut.get("turns") or ""))
     except (ValueError, TypeError):
-        return {}
+        return []
+    # Where hosts do not wait for each other there is no order.
+    order = [name for name in str(run.cut.get("order") or "").split(",") if name in turns]
+    entries = {one["name"]: one for one in hosts}
+    return [
+        _turn(name, turns[name], run, entries.get(name))
+        for name in dict.fromkeys([*order, *sorted(turns, key=natural)])
+    ]
 
 
-def _turn(name: str, wave: int, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:
+def _turn(name: str, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:
     one = run.hosts.get(name) or HostLog()
     state, reason = _way(one, cut, run, host)
     gone = bool(one.left.get("goes")) and not run.check
@@ -271,7 +263,7 @@ def _turn(name: str, wave: int, cut: t.Mapping[str, t.Any], run: Run, host: Host
     return {
         "cluster": line(one.cluster, LONGEST),
         "pool": line(cut.get("pool") or "", LONGEST),
-        "wave": wave,
+        "wave": int(cut.get("wave") or 0),
         "host": line(name, 255),
         "node": line(cut.get("node") or "", 255),
         "state": state,

@@ -95,7 +95,8 @@ def explained(found: t.Sequence[Drift], told: Data, stamp: Data, driver_packages
 
 
 def _explained(one: Drift, told: Data, stamp: Data, driver_packages: t.Sequence[str]) -> Drift:
-    what = one["what"].partition(" (")[0]
+    # `containerd of k3s (/etc/x)` is containerd.
+    what = one["what"].partition(" (")[0].partition(" of ")[0]
     if stamp and what in ("driver", "firmware"):
         who = str(stamp.get("by") or "another controller")
         return {

@@ -158,7 +158,7 @@ class Run:
 
     def _rolled(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
         if task.act == "plan" and data.get("hosts"):
-            self.cut = {key: data.get(key) for key in ("turns", "order", "serial")}
+            self.cut = {key: data.get(key) for key in ("turns", "order")}
         elif task.act == "leave":
             one.left, one.left_at = {key: data.get(key) for key in ("goes", "msg", "failure", "refused")}, now
         elif task.act == "return":

@@ -57,6 +57,16 @@ def test_a_step_that_the_plan_did_not_have_is_drift_and_one_that_it_had_is_not()
     assert drifts.changed(now, before) == []
 
 
+def test_ready_files_are_drift_only_alone() -> None:
+    before, now = pair()
+    now["planned"] = [STEP, {"text": "ready files: present -> new", "disruption": "none"}]
+    assert [one["what"] for one in drifts.changed(now, before)] == ["containerd"]
+    now["planned"].pop(0)
+    assert [one["what"] for one in drifts.changed(now, before)] == ["ready files"]
+    now["npus"] = 7
+    assert [one["what"] for one in drifts.changed(now, before)] == ["NPUs"]
+
+
 def test_a_check_that_has_passed_is_drift_where_nothing_else_tells() -> None:
     before, now = pair()
     reports._not_passed(now, "driver/link_full", "warning", "x8 of x16", "Reseat it.")
@@ -88,6 +98,8 @@ FILE = {"path": "/etc/containerd/config.toml", "time": LATER, "owner": "root"}
          "/var/log/dnf.rpm.log: containerd.io"),
         ("containerd", {"packages": [{**RPM, "packages": ["gcc"]}], "files": [FILE]}, {}, "person",
          "/etc/containerd/config.toml was written, its owner is root; no package manager did that"),
+        ("containerd of k3s (x)", {"packages": [{**RPM, "packages": ["containerd"]}]}, {}, "package manager",
+         "/var/log/dnf.rpm.log: containerd"),
         ("CDI spec", {"files": [{**FILE, "path": "/var/run/cdi/rbln.yaml"}]}, {}, "person",
          "/var/run/cdi/rbln.yaml was written, its owner is root; no package manager did that"),
         ("driver", {"packages": [{**APT, "packages": ["rebellions-driver"]}]},

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report import run 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About, Stats, document
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import Run, TaskOf
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns import written
 from ansible_collections.rebellions.npu.tests.unit.fixtures import planned
 
 BEGAN = 1_800_000_000.0
@@ -259,19 +259,15 @@ def test_secrets_and_terminal_codes_of_a_failure_are_not_repeated() -> None:
     assert failure["cause"].startswith("GET https://")
 
 
-def turns(*names: str, **more: Any) -> str:
-    return json.dumps({"hosts": {name: {"node": f"n-{name}", "pool": "p", "run": "r", **more} for name in names}})
+def turns(**waves: int) -> str:
+    return written({name: {"node": f"n-{name}", "pool": "p", "run": "r", "wave": wave} for name, wave in waves.items()})
 
 
-@pytest.mark.parametrize("lines", [False, True])
-def test_the_waves_of_a_rollout(lines: bool) -> None:
+def test_the_waves_of_a_rollout() -> None:
     names = ("npu1", "npu2", "npu3", "npu4")
     told = Told(*names)
-    cut = turns(*names)
-    if lines:
-        cut = "\n".join(json.dumps(one) for one in json.loads(cut)["hosts"].items())
-    plan = {"hosts": ",npu1,", "turns": cut, "order": "npu2,npu1,npu4,npu3,npu_nodes", "serial": [1, 2, "100%"]}
-    told.rolled("npu1", "plan", plan)
+    cut = turns(npu1=2, npu2=1, npu3=3, npu4=2)
+    told.rolled("npu1", "plan", {"hosts": ",npu1,", "turns": cut, "order": "npu2,npu1,npu4,npu3,npu_nodes"})
     for name in names[:3]:
         told.rolled(name, "leave", {"goes": name != "npu1", "msg": "n-npu1 was left as it is. A pod cannot leave."})
     told.rolled("npu2", "return", {"msg": "back"})
@@ -291,7 +287,7 @@ def test_the_waves_of_a_rollout(lines: bool) -> None:
 
 def test_the_waves_that_check_mode_foretells() -> None:
     told = Told("npu1", check=True)
-    told.rolled("npu1", "plan", {"hosts": ",npu1,", "turns": turns("npu1")})
+    told.rolled("npu1", "plan", {"hosts": ",npu1,", "turns": turns(npu1=1)})
     told.rolled("npu1", "leave", {"goes": True})
     assert [(one["wave"], one["state"], one["began"]) for one in told.end()["waves"]] == [(1, "planned", "")]
 
