@@ -1,0 +1,83 @@
+# Copyright (c) 2026 The rebellions.npu authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook report in real runs: from cached facts and an earlier report, without asking a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files import Place, write
+from ansible_collections.rebellions.npu.tests.unit.fixtures import planned, reports
+
+ROOT = Path(__file__).resolve().parents[4]
+# Nothing listens there: a host that is asked is unreachable.
+HOST = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+
+
+def cached() -> dict[str, Any]:
+    cdi = {
+        "path": "/x",
+        "state": "current",
+        "changed": False,
+        "missing_host_paths": [],
+        "conflicts": [],
+        "problems": [],
+    }
+    observed = {
+        "schema": 1, "state": "passed", "passed": True, "failed": [], "unknown": [], "checks": [], "cdi": cdi,
+        "passed_checks": {"driver": ["npus_found"]}, "markers": {}, "host_tool": {}, "containers": None,
+        "python": "/usr/bin/python3", "run": "r2",
+    }  # fmt: skip
+    facts = planned.facts(pool_key="p", counts={"functions": 1, "devices": 1})
+    return {"rbln": facts, "rbln_runtimes": planned.runtimes(), "rbln_observed": observed}
+
+
+def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
+    hosts = {"npu_nodes": {"hosts": {"a": HOST, "npu-0002": HOST, "never": HOST}}}
+    (folder / "hosts.json").write_text(json.dumps(hosts))
+    (folder / "cache").mkdir(exist_ok=True)
+    facts = json.dumps(cached())
+    (folder / "cache" / "a").write_text(facts)
+    # As ansible-core keeps them since 2.19.
+    (folder / "cache" / "s1_a").write_text(json.dumps({"__payload__": facts}))
+    settings = {name: os.environ[name] for name in ("LANG", "LC_ALL", "PATH", "TMPDIR") if name in os.environ}
+    settings.update(
+        HOME=str(folder), ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="300",
+        ANSIBLE_CACHE_PLUGIN="jsonfile", ANSIBLE_CACHE_PLUGIN_CONNECTION=str(folder / "cache"),
+        ANSIBLE_CALLBACKS_ENABLED="rebellions.npu.rbln_report", RBLN_REPORT_PATH=str(folder / "out"),
+        ANSIBLE_SHOW_CUSTOM_STATS="true", **more,
+    )  # fmt: skip
+    argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "rebellions.npu.report", *options]
+    return subprocess.run(argv, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+
+
+def test_the_report_of_what_is_known_asks_no_host(tmp_path: Path) -> None:
+    last = reports.of_hosts([reports.one_host(1)], run="r1")
+    reports._failed(last["hosts"][0])
+    write(last, Place(str(tmp_path / "out")), ["json"])
+    done = run(tmp_path, "-e", "rbln_report_formats=json,junit,pdf")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # The callback leaves the report of this run to the task.
+    (path,) = (tmp_path / "out").glob("*-rebellions.npu.report-*.json")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert [(one["name"], one["state"], one["npus"]) for one in found["hosts"]] == [
+        ("a", "ok", 1), ("npu-0002", "failed", 8), ("never", "unknown", None)
+    ]  # fmt: skip
+    assert found["made"]["source"] == "cache" and found["compared"]["new_failures"] == []
+    assert "Nothing is known of never. Next: Run the playbook discover" in done.stdout
+    assert "3 hosts: 1 ok, 1 unknown, 1 failed" in done.stdout and "unreachable=1" not in done.stdout
+    assert "A report has no format pdf. Next: Choose from html" in " ".join((done.stdout + done.stderr).split())
+    # What AWX keeps as artifacts.
+    assert '"rbln_report"' in done.stdout and '"states"' in done.stdout, done.stdout
+
+
+def test_in_check_mode_no_file_is_written_and_a_wrong_place_fails_the_task(tmp_path: Path) -> None:
+    assert run(tmp_path, "--check").returncode == 0 and not (tmp_path / "out").exists()
+    done = run(tmp_path, "-e", "rbln_report_path=/proc/x")
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and "cannot be written" in said and "Next: Give it a folder" in said, said
