@@ -195,15 +195,19 @@ def test_an_image_that_cannot_be_pulled_and_a_namespace_without_ours(doctor: Doc
     doctor.ready()
     image = {"spec": {"template": {"spec": {"containers": [{"name": "device-plugin", "image": "x/y:" + NO_IMAGE}]}}}}
     doctor.patch(*doctor.sets, change=image, kind="strategic")
+    doctor.again()
 
     def waits() -> bool:
         doctor.site.server.play_kubelet()
         pods = doctor.site.server.get("-n", NAMESPACE, "pods")["items"]
-        return any("waiting" in str(pod["status"].get("containerStatuses")) for pod in pods)
+        wait = [
+            "waiting" in str(pod["status"].get("containerStatuses")) for pod in pods if "plugin" in str(pod["metadata"])
+        ]
+        return len(wait) == 3 and all(wait)
 
-    until(30, "a pod without its image", waits)
+    until(30, "pods without their image", waits)
     found = doctor.say()
-    assert "image_not_pulled" in {*found["a"][:1], *found["b"][:1]}, found
+    assert found["a"][:1] == found["b"][:1] == ["image_not_pulled"], found
     doctor.site.server.kubectl("-n", NAMESPACE, "delete", "daemonset", "--all")
     assert doctor.say()["cluster"][:1] == ["not_deployed"]
     doctor.site.run()

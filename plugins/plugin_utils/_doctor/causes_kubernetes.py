@@ -120,7 +120,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "The node is not Ready: its kubelet reports nothing, or a fault.",
         "`kubectl describe node NODE`",
         "Look at the kubelet, the runtime and the network of the node.",
-        ("node:not_ready", "pod:NodeLost", "pod:NodeState"),
+        ("node:not_ready", "pod:NodeLost", "pod:NodeState", "pod:UpdateHeld~the node is lost"),
         ("node_tainted", "pods_not_ready", "pod_fails", *WITHOUT_PLUGIN),
     ),
     Cause(
@@ -140,7 +140,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "A taint keeps our pods off the node.",
         "`kubectl describe node NODE`",
         f"`{OPERANDS}tolerations`, or remove the taint when its cause is gone.",
-        ("pod:Taint", "pod:StartupTaint", "pod:NodeLeaves"),
+        ("pod:Taint", "pod:StartupTaint", "pod:NodeLeaves", "pod:TaintToleration", "pod:NodeUnschedulable"),
         ("pods_not_ready", *WITHOUT_PLUGIN),
     ),
     Cause(
@@ -183,6 +183,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         f"`{INPUT}container_toolkit_runtime_proxies`.",
         (
             "pod:ErrImage*",
+            "pod:UpdateHeld~ErrImage|ImagePull",
             "pod:ImagePullBackOff",
             "pod:ImageInspectError",
             "pod:InvalidImageName",
@@ -219,7 +220,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "The labels of the node keep our pods off: the proof of its host failed or is old.",
         "`kubectl get node NODE --show-labels`",
         f"Run {SITE}; else correct the labels or the node selector.",
-        ("pod:NotSelected",),
+        ("pod:NotSelected", "pod:NodeAffinity", "pod:NodeSelectorMismatching", "pod:MatchNodeSelector"),
         ("no_pod", *WITHOUT_PLUGIN),
     ),
     Cause(
@@ -239,7 +240,14 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "The scheduler or the kubelet has no room for our pod.",
         "`kubectl -n NAMESPACE describe pod POD`",
         f"Give the node room, or lower `{OPERANDS}<component>.resources`.",
-        ("pod:Unschedulable", "pod:OutOf*", "pod:Evicted", "pod:Preempt*", "pod:InsufficientResource*"),
+        (
+            "pod:Unschedulable",
+            "pod:OutOf*",
+            "pod:Evicted",
+            "pod:UnexpectedAdmissionError",
+            "pod:Preempt*",
+            "pod:InsufficientResource*",
+        ),
         ("pods_not_ready", *WITHOUT_PLUGIN),
     ),
     Cause(
@@ -251,6 +259,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "Repair what its log or event says.",
         (
             "pod:CrashLoopBackOff",
+            "pod:UpdateHeld~CrashLoop|Error",
             "pod:Error",
             "pod:StartError",
             "pod:ContainerCannotRun",

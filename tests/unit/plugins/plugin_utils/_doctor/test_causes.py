@@ -47,7 +47,7 @@ def test_every_code_of_the_room_has_a_cause_and_no_form_is_without_a_code() -> N
 
 REASONS = [
     *pulls.PULLS, *pods.NOT_STARTED, *pods.HARMLESS, "CrashLoopBackOff", "CreateContainerConfigError", "OOMKilled",
-    "Unschedulable", "WaitsForHost", "Initialising", "NotReady", "Pending", "Terminating", "OutOfcpu", "Evicted",
+    "Unschedulable", "TaintToleration", "NodeAffinity", "UnexpectedAdmissionError", "WaitsForHost", "Initialising", "NotReady", "Pending", "Terminating", "OutOfcpu", "Evicted",
     "NoLabel", "NotSelected", "NotDiscovered", "NoPod", "NoNodes", "NoNode", "Counts", "NotObserved",
     taints.STAYS, taints.STARTS, taints.LEAVES, taints.STATE, verdict.NODE_LOST, verdict.OLD_POD, verdict.HELD,
 ]  # fmt: skip
@@ -75,6 +75,19 @@ def test_every_reason_of_a_pod_has_a_cause(reason: str) -> None:
 def test_the_words_of_a_pull_tell_the_cause_behind_it(said: str, cause: str) -> None:
     reason = "CreateContainerError" if "CDI" in said else "ErrImagePull"
     found = cause_of(sign("pod:" + reason, "pod p", said))
+    assert found is not None and found.id == cause
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [
+        ("the node is lost", "node_not_ready"),
+        ("ImagePullBackOff", "image_not_pulled"),
+        ("CrashLoopBackOff", "pod_fails"),
+    ],
+)
+def test_an_update_that_is_held_has_the_cause_of_the_pod_that_holds_it(why: str, cause: str) -> None:
+    found = cause_of(sign("pod:UpdateHeld", "pod p", "1 of 1 allowed pods is unavailable, on n3 (%s)" % why))
     assert found is not None and found.id == cause
 
 
