@@ -47,7 +47,8 @@ def test_every_code_of_the_room_has_a_cause_and_no_form_is_without_a_code() -> N
 
 REASONS = [
     *pulls.PULLS, *pods.NOT_STARTED, *pods.HARMLESS, "CrashLoopBackOff", "CreateContainerConfigError", "OOMKilled",
-    "Unschedulable", "TaintToleration", "NodeAffinity", "UnexpectedAdmissionError", "WaitsForHost", "Initialising", "NotReady", "Pending", "Terminating", "OutOfcpu", "Evicted",
+    "Unschedulable", "TaintToleration", "NodeAffinity", "UnexpectedAdmissionError", "WaitsForHost", "Initialising",
+    "NotReady", "Pending", "Terminating", "OutOfcpu", "Evicted",
     "NoLabel", "NotSelected", "NotDiscovered", "NoPod", "NoNodes", "NoNode", "Counts", "NotObserved",
     taints.STAYS, taints.STARTS, taints.LEAVES, taints.STATE, verdict.NODE_LOST, verdict.OLD_POD, verdict.HELD,
 ]  # fmt: skip
