@@ -44,10 +44,26 @@ print("LOADED", len(names))
 """
 
 
+# A folder whose program `podman` has a storage of its own: the images of this machine are left alone.
+_OWN: list[Path] = []
+
+
+def own_podman(folder: Path) -> None:
+    program = folder / "bin" / "podman"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\nexec %s --root %s/root --runroot %s/run "$@"\n' % (shutil.which("podman"), folder, folder)
+    )
+    program.chmod(0o755)
+    _OWN.append(program.parent)
+
+
 def run(*argv: t.Any, timeout: int = 1200, **env: str) -> str:
     """What a command says; RuntimeError with its end when it fails."""
+    settings = environment(**env)
+    settings["PATH"] = "%s:%s" % (_OWN[0], settings["PATH"])
     done = subprocess.run(
-        [str(word) for word in argv], env={**environment(), **env}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [str(word) for word in argv], env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", timeout=timeout, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -64,18 +80,16 @@ def of_debian(folder: Path, tarball: Path) -> Path:
     collections = file["dependencies"]["galaxy"]["collections"]
     assert [one["name"] for one in collections] == ["rebellions.npu", "kubernetes.core"]
     # Galaxy is not reached: the other one is unpacked as `make env` has it.
-    file["dependencies"]["galaxy"]["collections"] = [{"name": "/build/_build/dist/" + tarball.name, "type": "file"}]
-    shutil.copytree(COLLECTIONS / "ansible_collections" / "kubernetes", folder / "kubernetes")
+    file["dependencies"]["galaxy"]["collections"] = [{"name": "dist/" + tarball.name, "type": "file"}]
+    shutil.copytree(COLLECTIONS / "ansible_collections" / "kubernetes", folder / "tree" / "kubernetes")
     file["additional_build_files"] = [
         {"src": str(tarball), "dest": "dist"},
-        {"src": str(folder / "kubernetes"), "dest": "collections"},
+        {"src": str(folder / "tree" / "kubernetes"), "dest": "collections"},
     ]
+    file["build_arg_defaults"] = {"ANSIBLE_GALAXY_CLI_COLLECTION_OPTS": "--offline"}
     file["additional_build_steps"] = {
         "prepend_base": ["RUN apt-get update"],
-        "prepend_galaxy": ["ENV ANSIBLE_GALAXY_CLI_COLLECTION_OPTS=--offline"],
-        "append_galaxy": [
-            "COPY _build/collections /usr/share/ansible/collections/ansible_collections",
-        ],
+        "append_galaxy": ["COPY _build/collections /usr/share/ansible/collections/ansible_collections"],
     }
     for name in ("requirements.txt", "bindep.txt"):
         shutil.copy(ROOT / name, folder / name)
@@ -149,14 +163,16 @@ def main() -> int:
     if os.geteuid():
         proof.say("podman of root builds the image. Next: sudo make proof-ee")
         return 2
+    folder = Path(tempfile.mkdtemp(prefix="npu-ee-"))
     try:
-        with tempfile.TemporaryDirectory(prefix="npu-ee-") as name:
-            with proof.part("image") as part:
-                image(part, Path(name))
-            with proof.part("use") as part:
-                use(part, Path(name))
+        own_podman(folder)
+        with proof.part("image") as part:
+            image(part, folder)
+        with proof.part("use") as part:
+            use(part, folder)
+        run("podman", "rmi", "--all", "--force")
     finally:
-        subprocess.run(["podman", "rmi", "-f", IMAGE, BASE], capture_output=True, check=False)
+        shutil.rmtree(folder, ignore_errors=True)
     return proof.close()
 
 

@@ -30,13 +30,17 @@ def lines(name: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
 
 
-@pytest.fixture(scope="module", name="context")
-def context_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ee") / "context"
-    argv = [BIN / "ansible-builder", "create", "-f", ROOT / "execution-environment.yml", "-c", folder]
+def create(definition: Path, folder: Path) -> Path:
+    """The build context of an execution environment."""
+    argv = [BIN / "ansible-builder", "create", "-f", definition, "-c", folder]
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture(scope="module", name="context")
+def context_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return create(ROOT / "execution-environment.yml", tmp_path_factory.mktemp("ee") / "context")
 
 
 def test_the_context_has_each_file_that_the_build_copies(context: Path) -> None:
@@ -53,6 +57,25 @@ def test_the_context_has_the_collection_and_what_it_needs(context: Path) -> None
     assert [one["name"] for one in galaxy["collections"]] == ["rebellions.npu", "kubernetes.core"]
     for name in ("requirements.txt", "bindep.txt"):
         assert (context / "_build" / name).read_text(encoding="utf-8") == (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_without_galaxy_the_tarball_is_where_the_build_looks_for_it(tmp_path: Path) -> None:
+    """The galaxy stage copies _build to its working directory; names of files begin there."""
+    page = (ROOT / "docs" / "execution_environment.md").read_text(encoding="utf-8")
+    told = yaml.safe_load(re.findall(r"^```yaml\n(additional_build_files:.*?)```", page, re.S | re.M)[0])
+    tarball = tmp_path / told["additional_build_files"][0]["src"]
+    tarball.parent.mkdir(parents=True)
+    tarball.write_bytes(b"")
+    file = {**DEFINITION, "additional_build_files": told["additional_build_files"]}
+    file["dependencies"] = {**DEFINITION["dependencies"], **told["dependencies"]}
+    for name in ("requirements.txt", "bindep.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "ee.yml").write_text(yaml.safe_dump(file))
+    context = create(tmp_path / "ee.yml", tmp_path / "context")
+    text = (context / "Containerfile").read_text(encoding="utf-8")
+    assert "COPY _build /build\nWORKDIR /build\n" in text
+    galaxy = yaml.safe_load((context / "_build" / "requirements.yml").read_text(encoding="utf-8"))
+    assert [(context / "_build" / one["name"]).is_file() for one in galaxy["collections"]] == [True]
 
 
 def test_every_other_image_learns_the_same_from_the_collection(tmp_path: Path) -> None:
