@@ -273,8 +273,8 @@ def examples() -> list[Data]:
 def replaced_in_examples(text: str) -> str:
     for version in ("3.2.2", "3.4.0"):
         name = "rebellions-x86_64-%s.run" % version
-        digest = '"%s"' % sha256("run/" + name)
-        text = re.sub(re.escape(name) + r'(\n +sha256: )"{{ rbln_driver_runfile_sha256 }}"', name + r"\1" + digest, text)
+        known = r'(%s\n +sha256: )"{{ rbln_driver_runfile_sha256 }}"' % re.escape(name)
+        text = re.sub(known, r'\1"%s"' % sha256("run/" + name), text)
         text = text.replace("/srv/rbln/" + name, str(payload_dir() / "run" / name))
     text = text.replace("https://files.example.com/rbln/", str(payload_dir() / "run") + "/")
     return text

@@ -91,8 +91,7 @@ def test_a_look_that_takes_long_makes_the_wait_no_longer(monkeypatch: pytest.Mon
     assert found["back"] is False and found["why"] == "it does not answer over its socket"
     assert 57 <= waiting.now <= 61 and waiting.looks[0] == 45.0 and min(waiting.looks) >= 1.0
     assert waiting.told and all(
-        line.startswith("npu-a: waiting for containerd, ") and " of 60 s: it does not" in line
-        for line in waiting.told
+        line.startswith("npu-a: waiting for containerd, ") and " of 60 s: it does not" in line for line in waiting.told
     )
 
 
