@@ -25,7 +25,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task im
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report import drift as drifts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.about import about, playbook_name
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About, Stats, document
-from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_looks
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters, last_looks
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files import (
     Place,
@@ -43,6 +43,8 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states imp
 OBSERVATION, PLAN = "%s_discover_observation" % PREFIX, "%s_preflight_plan" % PREFIX
 # What drift.yml registers: the answer of the module that reads the logs of a host.
 HISTORY = "__%s_report_history" % PREFIX
+# What the role of the cluster registers: the cluster of a host, the dry run for it, and the verdict on the host.
+CLUSTER = ("__%s_operands_member" % PREFIX, "__%s_operands_applied" % PREFIX, "%s_operands_result" % PREFIX)
 ARGUMENTS = {
     "act": {"type": "str", "choices": ["known", "compare", "drift"], "default": "known"},
     "path": {"type": "path"},
@@ -119,11 +121,13 @@ class ActionModule(Answering):
         made = recounted({**made, "hosts": [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]})
         made = against_earlier(made, self._place)
         since = (made["compared"] or {"at": ""})["at"]
+        asked = [one["name"] for one in made["clusters"]]
+        clusters = drifts.of_clusters(made, last_clusters(asked, self._place.earlier()))
         result = self._written(made)
         drifted = {one["name"]: one["drift"] for one in made["hosts"] if one["drift"]}
-        result.update(drifted=bool(drifted), since=since)
+        result.update(drifted=bool(drifted or clusters), since=since, clusters=clusters)
         new = [one["name"] for one in made["hosts"] if one["pool"] and one["name"] not in self._looks]
-        lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new)]
+        lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new, clusters)]
         if self._json:
             return {**result, "drift": drifted, "_ansible_verbose_always": True}
         self._show(lines)
@@ -140,7 +144,8 @@ class ActionModule(Answering):
 
     def _seen(self, told: About) -> Document:
         """The report of what the hosts of the play have registered in this run."""
-        run = Run(time.time(), id=run_of(self._task))
+        # What the cluster says is of a dry run.
+        run = Run(time.time(), check=True, id=run_of(self._task))
         failed: list[str] = []
         unreachable: list[str] = []
         for host, raw in self._known.items():
@@ -154,6 +159,8 @@ class ActionModule(Answering):
                 one.failed = ("Observe", str(seen.get("msg") or "It was not reached, or an earlier task failed."))
             else:
                 run.planned(one, plan)
+                for name in CLUSTER:
+                    run.worked(host, one, registered_of(raw, name))
         return document(run, told, Stats(failed, unreachable), run.began)
 
     def _written(self, made: Document) -> Result:

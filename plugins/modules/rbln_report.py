@@ -94,7 +94,7 @@ paths:
   type: dict
   sample: {json: /srv/reports/npu/20261129T212451Z-rebellions.npu.drift-4f01.json}
 drifted:
-  description: Whether a host has drifted.
+  description: Whether a host or a cluster has drifted.
   returned: with O(act=drift)
   type: bool
 since:
@@ -102,6 +102,11 @@ since:
   returned: with O(act=drift)
   type: str
   sample: "2026-11-28T02:00:40Z"
+clusters:
+  description: For each cluster that has drifted its objects, each with what is wrong with it.
+  returned: with O(act=drift)
+  type: dict
+  sample: {prod: [ConfigMap rbln-system/rbln-metrics differs]}
 drift:
   description: For each host that has drifted a list with C(what), what it C(was) and C(is), C(by) (V(run),
     V(package manager), V(person) or V(unknown)), C(at) and the C(evidence).

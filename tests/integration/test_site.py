@@ -230,6 +230,9 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     nodes.state.update({A: "dirty", B: "dirty"})
     nodes.lab.exec(A, "sleep 1.1; sed -i 's#/dev/rbln[0-9]#/dev/rbln9#' %s" % SPEC)
     nodes.lab.exec(B, PACKAGE)
+    accounts = nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "get", "serviceaccounts", "-o", "name").stdout.split()
+    gone = next(name for name in accounts if not name.endswith("/default"))
+    nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "delete", gone)
     asked = {"rbln_drift_exit": True}
     found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert found.code == 3, found.out[-3000:] + found.err[-1000:]
@@ -239,10 +242,13 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     assert [one["what"] for one in by] == ["containerd"], said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
     assert "Drift on 2 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
+    name = "ServiceAccount %s/%s" % (NAMESPACE_OF_TESTS, gone.partition("/")[2])
+    assert "has drifted:\n  %s is missing" % name in found.out, found.out
     again = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert again.code == 0 and "No drift on 2 hosts since " in again.out, again.out
     assert "A run would change 2 hosts as before: it-a, it-b." in again.out
-    play("site", nodes.inventory(), "--tags", "toolkit,validate").good(BOTH)
+    assert "has drifted" not in again.out
+    play("site", nodes.inventory()).good(BOTH)
     nodes.lab.exec(B, "dpkg --purge containerd-tuning")
     nodes.state.update({A: "done", B: "done"})
 

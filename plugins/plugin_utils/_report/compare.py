@@ -26,6 +26,22 @@ def last_looks(hosts: t.Iterable[str], earlier: t.Iterable[Document]) -> dict[st
     return found
 
 
+def last_clusters(names: t.Iterable[str], earlier: t.Iterable[Document]) -> dict[str, set[str]]:
+    """{cluster: its objects that were not as wanted} by the newest earlier report for which it was asked.
+
+    After a run that applied them, none is left.
+    """
+    wanted, found = set(names), dict[str, set[str]]()
+    for document in earlier:
+        for one in document["clusters"]:
+            if one["name"] in wanted and one["name"] not in found and (one["objects"] or one["unchanged"]):
+                left = one["objects"] if document["made"]["check"] else []
+                found[one["name"]] = {item["object"] for item in left}
+        if len(found) == len(wanted):
+            break
+    return found
+
+
 def compared(now: Document, last: Document, looks: t.Mapping[str, Host]) -> Document:
     """The report with what is new. `last` is the newest of the earlier ones, `looks` are of last_looks()."""
     new: list[NewFailure] = []

@@ -144,8 +144,31 @@ def _at(stamp: t.Any) -> str:
     return str(stamp) if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", str(stamp or "")) else ""
 
 
-def screen(document: Document, since: str, unknown: t.Sequence[str]) -> list[Line]:
-    """The lines for people. `unknown` are hosts without an earlier report; `since` is empty where there is none."""
+# What an object is that a run would bring into this state.
+OBJECTS = {"created": "is missing", "changed": "differs", "deleted": "is left over"}
+
+
+def of_clusters(document: Document, before: t.Mapping[str, t.Collection[str]]) -> dict[str, list[str]]:
+    """{cluster: what of it is not as applied any more}; `before` is of last_clusters(), and has those asked before."""
+    found = {
+        one["name"]: [
+            f"{item['object']} {OBJECTS[item['action']]}"
+            for item in one["objects"]
+            if item["action"] in OBJECTS and item["object"] not in before[one["name"]]
+        ]
+        for one in document["clusters"]
+        if one["name"] in before
+    }
+    return {name: told for name, told in found.items() if told}
+
+
+def screen(
+    document: Document, since: str, unknown: t.Sequence[str], clusters: t.Mapping[str, t.Sequence[str]]
+) -> list[Line]:
+    """The lines for people. `unknown` are hosts without an earlier report; `since` is empty where there is none.
+
+    `clusters` are of of_clusters().
+    """
     drifted = {one["name"]: one["drift"] for one in document["hosts"] if one["drift"]}
     pending = [one["name"] for one in document["hosts"] if one["planned"] and not one["drift"]]
     unseen = [one["name"] for one in document["hosts"] if not one["pool"]]
@@ -164,6 +187,12 @@ def screen(document: Document, since: str, unknown: t.Sequence[str]) -> list[Lin
         lines.append(Line(f"{hosts(names)}:", TITLE))
         for what, was, now, who in rows:
             lines += [Line(f"  {what}: {was} -> {now}", BAD), Line(f"    {who}", PLAIN)]
+    for name, told in clusters.items():
+        lines.append(Line(f"Cluster {name} has drifted:", TITLE))
+        lines += [Line(f"  {text}", BAD) for text in told[:MOST]]
+        lines += [Line(f"  and {len(told) - MOST} more", UNSURE)] if len(told) > MOST else []
+    for one in document["clusters"]:
+        lines += [Line(f"Cluster {one['name']}: {error}", UNSURE) for error in one["errors"][:3]]
     left = [name for _rows, names in list(groups.items())[MOST:] for name in names]
     if left:
         lines.append(Line(f"and {count(len(left), 'more host')} with other drift: {hosts(left)}", UNSURE))

@@ -165,6 +165,10 @@ class Run:
             one.back, one.back_at = {key: data.get(key) for key in ("reason", "msg", "failure", "smoke")}, now
 
     def _worked(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        self.worked(host, one, data)
+
+    def worked(self, host: str, one: HostLog, data: Data) -> None:
+        """Keep what an act on the cluster of a host has said."""
         if isinstance(data.get("member"), t.Mapping):
             one.cluster = str(data["member"].get("cluster") or "")
         if data.get("objects"):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report import drift as drifts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About
-from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Drift, Host
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
 from ansible_collections.rebellions.npu.tests.unit.fixtures import planned, reports
@@ -135,7 +136,7 @@ def test_the_files_and_packages_that_a_host_is_asked_for() -> None:
 
 
 def lines(hosts: list[Host], since: str = "2026-11-28T00:00:00Z", new: tuple[str, ...] = ()) -> list[str]:
-    return [line.text for line in drifts.screen(recounted(reports.of_hosts(hosts)), since, new)]
+    return [line.text for line in drifts.screen(recounted(reports.of_hosts(hosts)), since, new, {})]
 
 
 def test_the_screen_says_equal_drift_once() -> None:
@@ -212,3 +213,32 @@ def test_without_a_cache_and_a_report_nothing_is_known_and_nothing_is_zero() -> 
     assert found["summary"]["npus"] is None and found["summary"]["states"]["unknown"] == 1
     assert [line.text for line in drifts.not_known(["npu1"])][0].startswith("Nothing is known of npu1. Next: Run")
     assert drifts.not_known([]) == []
+
+
+def cluster(document: Document, *objects: tuple[str, str], unchanged: int = 3) -> Document:
+    told: Any = [{"object": name, "action": action} for name, action in objects]
+    return {**document, "clusters": [{**document["clusters"][0], "objects": told, "unchanged": unchanged}]}
+
+
+def test_objects_that_are_not_as_applied_any_more_are_drift_once() -> None:
+    site = cluster(reports.of_hosts([]), ("DaemonSet a/x", "changed"))
+    before = cluster(reports.of_hosts([], check=True), ("ConfigMap a/y", "created"))
+    silent = cluster(reports.of_hosts([]), unchanged=0)
+    now = cluster(
+        reports.of_hosts([], check=True),
+        ("DaemonSet a/x", "deleted"),
+        ("ConfigMap a/y", "changed"),
+        ("Job a/z", "failed"),
+    )
+    # A run has applied all; a report for which the cluster was not asked says nothing of it.
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [silent, site, before])) == {
+        "prod-a": ["DaemonSet a/x is left over", "ConfigMap a/y differs"]
+    }
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [before, site])) == {
+        "prod-a": ["DaemonSet a/x is left over"]
+    }
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [now])) == {}
+    # Nobody knows how it was.
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [silent])) == {} == drifts.of_clusters(now, {})
+    lines = drifts.screen(now, "2026-11-28T00:00:00Z", [], {"prod-a": ["DaemonSet a/x differs"]})
+    assert [line.text for line in lines][1:] == ["Cluster prod-a has drifted:", "  DaemonSet a/x differs"]
