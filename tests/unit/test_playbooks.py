@@ -444,6 +444,10 @@ def test_names_are_judged_in_every_playbook_and_values_by_our_own_judge(path: Pa
         assert {play["hosts"] for play in yaml.safe_load(path.read_text())} == {"localhost"}
         return
     roles = roles_of(path)
+    if path.stem == "report":
+        # It reads no input of a role either, and reports also what a run with wrong inputs has left.
+        assert roles == []
+        return
     assert [role for role in roles if role.get("tasks_from") == "inputs"] != []
     # Only tasks/main.yml has a spec that Ansible would judge by.
     judged = [role for role in roles if "tasks_from" not in role]
