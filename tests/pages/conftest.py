@@ -14,7 +14,7 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.tools.paths import STAGE, WORK
 
@@ -34,6 +34,9 @@ QUIET = (
     "--disable-component-update",
     "--disable-sync",
 )
+# Milliseconds that a busy machine may take.
+PATIENCE = 60_000
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +75,7 @@ def show(chromium: Browser) -> t.Iterator[Show]:
                 viewport=VIEWS[view], color_scheme=scheme, has_touch=phone, is_mobile=phone, **more
             )
             stack.callback(context.close)
+            context.set_default_timeout(PATIENCE)
             page = context.new_page()
             found = Shown(page, [], [])
             opened.append(found)

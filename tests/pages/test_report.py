@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import re
-import time
 import typing as t
 from pathlib import Path
 
@@ -18,8 +17,9 @@ from .conftest import VIEWS, Show, picture
 SIZES = (3, 64, 1000)
 # The fewest hosts that are in all states.
 MIXED = 12
-# Seconds until a page of a thousand hosts is painted, on a machine that others use too.
-LOADED = 3.0
+# Processor seconds until a page of a thousand hosts is painted, of the three that a person may wait. It takes 0.3, and
+# 2.6 where all rows are laid out.
+LOADED = 1.0
 PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
@@ -29,15 +29,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     from ansible_collections.rebellions.npu.tests.unit.fixtures.reports import example
 
     folder = tmp_path_factory.mktemp("pages")
-    for hosts in (*SIZES, MIXED):
-        (folder / f"{hosts}.html").write_text(page(example(hosts)), encoding="utf-8")
-    return {hosts: folder / f"{hosts}.html" for hosts in (*SIZES, MIXED)}
+    documents = {hosts: example(hosts) for hosts in (*SIZES, MIXED)}
+    # The checker looks at each cell, and those that have passed are alike.
+    for host in documents[MIXED]["hosts"]:
+        host["checks"]["passed"] = host["checks"]["passed"][:12]
+    for hosts, document in documents.items():
+        (folder / f"{hosts}.html").write_text(page(document), encoding="utf-8")
+    return {hosts: folder / f"{hosts}.html" for hosts in documents}
 
 
 def findings(page: Page) -> list[str]:
     """What the accessibility checker finds: rule, and the element that breaks it."""
-    found = Axe().run(page).response
-    # It has looked at something.
+    # Of what is good one example for each rule is enough.
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response
     assert len(found["passes"]) > 20
     return [
         "%s: %s: %s" % (one["id"], node["html"][:200], node["failureSummary"])
@@ -61,14 +65,14 @@ def test_every_view_is_one_column_and_its_picture_is_kept(
     assert page.evaluate("document.documentElement.scrollWidth") == VIEWS[view]["width"]
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 19, 24)"
     assert dark is (scheme == "dark")
-    assert picture(page, f"report-{hosts}-{view}-{scheme}", 2600 if hosts == 1000 else 7000).stat().st_size > 20_000
+    assert picture(page, f"report-{hosts}-{view}-{scheme}", 1600 if hosts == 1000 else 3600).stat().st_size > 20_000
 
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_accessibility_checker_finds_nothing(pages: dict[int, Path], show: Show, view: str, scheme: str) -> None:
     page = show(pages[MIXED], view, scheme).page
-    page.evaluate("for (const one of document.querySelectorAll('#hosts details')) one.open = true")
+    page.evaluate("for (const one of document.querySelectorAll('.fold, .fold .host:first-child')) one.open = true")
     page.locator("#grid td.f a").first.focus()
     assert page.locator("#tip").is_visible()
     assert findings(page) == []
@@ -86,15 +90,17 @@ def test_the_accessibility_checker_finds_nothing_without_the_script(pages: dict[
 
 def test_a_thousand_hosts_are_there_at_once(pages: dict[int, Path], show: Show) -> None:
     assert pages[1000].stat().st_size < 5_000_000
-    times = []
-    # The machine may be busy with others: the page counts, not the moment.
-    while not times or (times[-1] > LOADED and len(times) < 3):
-        began = time.monotonic()
-        page = show(pages[1000]).page
-        page.evaluate(PAINTED)
-        times.append(time.monotonic() - began)
-    print("1000 hosts: %d bytes, %.2f s" % (pages[1000].stat().st_size, times[-1]))
-    assert min(times) < LOADED, times
+    found = show(pages[1000])
+    page = found.page
+    # Processor seconds of the page's thread: others use the machine too.
+    browser = page.context.new_cdp_session(page)
+    browser.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.reload()
+    page.evaluate(PAINTED)
+    found.requests.clear()
+    told = {one["name"]: one["value"] for one in browser.send("Performance.getMetrics")["metrics"]}
+    print("1000 hosts: %d bytes, %.2f s" % (pages[1000].stat().st_size, told["TaskDuration"]))
+    assert 0.05 < told["TaskDuration"] < LOADED
     assert page.locator("#grid tbody tr").count() == 1000 and page.locator(".host").count() == 1000
     page.locator("#find").fill("npu-0975 nobody")
     expect(page.locator("#shown")).to_have_text("0 of 1000 hosts")
