@@ -11,7 +11,7 @@ short_description: Read who has changed a host since a moment
 version_added: 0.1.0
 description:
   - Reads what apt and dnf have logged, and which of some files are newer. It runs no command.
-  - The playbook P(rebellions.npu.drift#playbook) asks it on hosts that have drifted.
+  - The playbook C(rebellions.npu.drift) asks it on hosts that have drifted.
 author:
   - The rebellions.npu authors (@rebellions-npu)
 options:

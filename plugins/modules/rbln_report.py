@@ -10,7 +10,7 @@ module: rbln_report
 short_description: Write a report of the hosts of a play, or of what has changed on them since the last one
 version_added: 0.1.0
 description:
-  - The playbooks P(rebellions.npu.report#playbook) and P(rebellions.npu.drift#playbook) use it. A report of a run is
+  - The playbooks C(rebellions.npu.report) and C(rebellions.npu.drift) use it. A report of a run is
     written by the callback P(rebellions.npu.rbln_report#callback), in the same form and to the same folder.
   - Runs on the controller, contacts no host and changes none. Use it with C(run_once).
 author:
