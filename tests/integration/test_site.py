@@ -183,13 +183,12 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
     assert "2 hosts: 1 ok, 1 failed" in broken.out and list(rows(broken)) == [B, A]
     said = newest("validate")
     assert [(one["name"], one["state"], one["node"]) for one in said["hosts"]] == [(A, "ok", A), (B, "failed", B)]
-    assert said["hosts"][1]["failure"]["cause"].startswith("toolkit/cdi_spec_present"), said["hosts"][1]["failure"]
-    assert [one["id"] for one in said["hosts"][0]["checks"]["others"] if one["result"] == "warning"] == [
-        "cluster/node_in_service"
-    ]
+    assert "toolkit/cdi_spec_present" in said["hosts"][1]["failure"]["cause"], said["hosts"][1]["failure"]
+    told = {one["id"]: one["result"] for one in said["hosts"][0]["checks"]["others"]}
+    assert told["cluster/node_in_service"] == "warning", told
     mend = play("site", nodes.inventory(B), "--tags", "toolkit,validate", env=reporting()).good([B])
     nodes.state[B] = "done"
-    assert "Report: " in mend.err and "WARNING" not in mend.err
+    assert "Report: " in mend.err and "rbln_report: " not in mend.err, mend.err
     said = newest("site")
     (host,) = said["hosts"]
     assert host["state"] == "changed" and host["failure"] is None, host
@@ -216,7 +215,8 @@ PACKAGE = r"""set -e
 mkdir -p /tmp/p/DEBIAN
 printf 'Package: containerd-tuning\nVersion: 1.0\nArchitecture: all\nMaintainer: x <x@y>\n' >/tmp/p/DEBIAN/control
 printf 'Description: x\n' >>/tmp/p/DEBIAN/control
-printf '#!/bin/sh\nsed -i "s/enable_cdi.*/enable_cdi = false/" /etc/containerd/config.toml\n' >/tmp/p/DEBIAN/postinst
+printf '#!/bin/sh\ngrep -rl enable_cdi /etc/containerd | xargs sed -i "s/enable_cdi.*/enable_cdi = false/"\n' \
+  >/tmp/p/DEBIAN/postinst
 chmod 755 /tmp/p/DEBIAN/postinst
 dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
 apt-get install -y /tmp/containerd-tuning.deb
@@ -239,7 +239,7 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
     assert {(one["by"], one["evidence"].partition(" ")[0]) for one in said[A]} == {("person", SPEC)}, said
     by = [one for one in said[B] if one["by"] == "package manager"]
-    assert [one["what"] for one in by] == ["containerd"], said
+    assert by and all(one["what"].startswith("containerd") for one in by), said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
     assert "Drift on 2 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
     name = "ServiceAccount %s/%s" % (NAMESPACE_OF_TESTS, gone.partition("/")[2])
