@@ -118,7 +118,8 @@ class ActionModule(Answering):
             before = self._looks.get(one["name"])
             if before is not None:
                 found[one["name"]] = self._explained(one, before)
-        made = recounted({**made, "hosts": [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]})
+        told_hosts: list[Host] = [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]
+        made = recounted({**made, "hosts": told_hosts})
         made = against_earlier(made, self._place)
         since = (made["compared"] or {"at": ""})["at"]
         asked = [one["name"] for one in made["clusters"]]
@@ -161,7 +162,9 @@ class ActionModule(Answering):
                 run.planned(one, plan)
                 for name in CLUSTER:
                     run.worked(host, one, registered_of(raw, name))
-        return document(run, told, Stats(failed, unreachable), run.began)
+        made = document(run, told, Stats(failed, unreachable), run.began)
+        # A task does not know when its run began.
+        return {**made, "made": {**made["made"], "began": "", "seconds": None}}
 
     def _written(self, made: Document) -> Result:
         """Write the files, but in check mode; what AWX keeps as artifacts of a job is among the result."""
