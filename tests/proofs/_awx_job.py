@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import typing as t
 from pathlib import Path
 
@@ -89,16 +90,14 @@ class Controller:
         where.mkdir(exist_ok=True)
         (where / "hosts.json").write_text(json.dumps(self.inventory))
         (where / "constructed.yml").write_text(source["source_vars"])
-        words = ["-i", str(where / "hosts.json"), "-i", str(where / "constructed.yml"), "--list", "--export"]
-        out, err, code = ansible_runner.run_command(
-            executable_cmd=str(self.venv / "bin" / "ansible-inventory"),
-            cmdline_args=words,
-            envvars=self.environment(self.facts),
-            private_data_dir=str(where),
-            quiet=True,
-        )
-        assert code == 0, err or out
-        found: Data = json.loads(out[out.index("{") :])
+        # As AWX does it: the facts are where the cache plugin looks.
+        words = ["-i", "hosts.json", "-i", "constructed.yml", "--list", "--export"]
+        done = subprocess.run(
+            [str(self.venv / "bin" / "ansible-inventory"), *words], cwd=where, env=self.environment(self.facts),
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found: Data = json.loads(done.stdout)
         return found
 
     def script(self, number: int, count: int) -> Data:
@@ -121,9 +120,7 @@ class Controller:
         check: bool = False,
         part: tuple[int, int] = (1, 1),
         verbosity: int = 0,
-        group_vars: t.Mapping[str, Data] | None = None,
     ) -> Job:
-        """`group_vars` are files beside the playbooks of the project."""
         template = self.api.named("job_templates", name)
         assert not limit or template["ask_limit_on_launch"]
         assert not check or template["ask_job_type_on_launch"]
@@ -134,10 +131,6 @@ class Controller:
             (where / child).mkdir(parents=True)
         # A copy: a job works on a copy of the project, too.
         shutil.copytree(PROJECT, where / "project")
-        for group, values in (group_vars or {}).items():
-            path = where / "project" / "group_vars" / (group + ".yml")
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(yaml.safe_dump(values))
         variables: Data = json.loads(template["extra_vars"] or "{}")
         variables.update({key: Unsafe(value) for key, value in self.answers(template, answers or {}).items()})
         for credential in self.api.linked("job_templates", name, "credentials", "credentials"):
