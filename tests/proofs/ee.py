@@ -170,8 +170,10 @@ def main() -> int:
             image(part, folder)
         with proof.part("use") as part:
             use(part, folder)
-        run("podman", "rmi", "--all", "--force")
     finally:
+        subprocess.run([folder / "bin" / "podman", "rmi", "--all", "--force"], capture_output=True, check=False)
+        # podman binds its storage on itself.
+        subprocess.run(["umount", folder / "root" / "overlay"], capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
     return proof.close()
 
