@@ -59,6 +59,17 @@ def test_a_cause_is_told_once_with_what_follows_from_it() -> None:
     ]  # fmt: skip
 
 
+def test_what_follows_from_two_causes_is_told_below_the_first() -> None:
+    signs = [
+        sign("check:%s" % name, "check", "no") for name in ("cdi_no_conflict", "runtime_cdi_on", "runtime_sees_spec")
+    ]
+    lines = texts(place("npu1", *signs))
+    follows = "      so     runtime_without_cdi_spec: check: no."
+    assert lines.count(follows) == 1 and lines.index(follows) < lines.index(
+        next(x for x in lines if x.startswith("  2 cdi_off"))
+    )
+
+
 def test_hosts_with_the_same_cause_share_it_and_links_are_names_of_files() -> None:
     lost = [sign_of_error("reach:login", "the connection", "npu%d cannot be reached: no" % number) for number in (1, 2)]
     lines = texts(place("npu1", lost[0]), place("npu2", lost[1]), place("npu3"))
