@@ -51,7 +51,7 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
         "`systemd-detect-virt` on the host",
         f"Install the driver on the machine below; here `{INPUT}driver_source: preinstalled`.",
         ("driver:container",),
-        ("driver_not_loaded", "driver_not_installed", *WITHOUT_DRIVER),
+        ("kernel_without_module", "change_interrupted", "driver_not_installed", "driver_not_loaded", *WITHOUT_DRIVER),
     ),
     Cause(
         "secure_boot_refuses",
@@ -73,6 +73,16 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
         "`/etc/modules-load.d` before it forbids modules.",
         ("check:module_not_blocked",),
         ("driver_not_loaded", *WITHOUT_DRIVER),
+    ),
+    Cause(
+        "kernel_without_module",
+        DRIVER,
+        "`driver_loaded` is false after a reboot",
+        "The running kernel has no module of the driver: it was not built for it.",
+        "`uname -r; dkms status` on the host",
+        f"Install the headers and `dkms autoinstall`, or boot a kernel that has it; or run {SITE}.",
+        ("driver:no_module", "check:module_file_intact"),
+        ("change_interrupted", "driver_not_installed", "driver_not_loaded", *WITHOUT_DRIVER),
     ),
     Cause(
         "change_interrupted",
@@ -102,16 +112,6 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
         f"`modinfo {MODULE}` on the host",
         f"Run {SITE} with `{INPUT}driver_source`.",
         ("check:driver_installed",),
-        ("driver_not_loaded", "kernel_without_module", *WITHOUT_DRIVER),
-    ),
-    Cause(
-        "kernel_without_module",
-        DRIVER,
-        "`driver_loaded` is false after a reboot",
-        "The running kernel has no module of the driver: it was not built for it.",
-        "`uname -r; dkms status` on the host",
-        f"Install the headers and `dkms autoinstall`, or boot a kernel that has it; or run {SITE}.",
-        ("driver:no_module", "check:module_file_intact"),
         ("driver_not_loaded", *WITHOUT_DRIVER),
     ),
     Cause(

@@ -63,6 +63,12 @@ def test_a_host_in_order_has_no_cause() -> None:
         ([check("npus_found")], {}, "npus_missing"),
         ([check("driver_change", None)], {}, "driver_not_loaded"),
         ([], {"kernel": {"modules": {KERNEL: False, "6.8.0-1": True}}}, "kernel_without_module"),
+        (
+            [check("driver_installed", detail="an installation of the driver was interrupted")],
+            {"kernel": {"modules": {KERNEL: False, "6.8.0-1": True}}},
+            "kernel_without_module",
+        ),
+        ([check("driver_installed", detail="an installation was interrupted")], {}, "change_interrupted"),
         ([], {"in_container": True, "kernel": {"module_tree": False}}, "host_is_container"),
     ],
 )
