@@ -1,31 +1,29 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook support on nodes on which site.yml has ended well: one archive, whatever hangs, fails or is away.
+"""The playbook support on a host: one archive, whatever hangs, floods or is away.
 
-Secrets of many kinds are planted on a host and in the cluster, as they are and encoded; none is in the archive.
+Secrets of many kinds are planted on the host, as they are and encoded; none is in the archive.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
-import os
-import tarfile
 import typing as t
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from tests.integration._hosts import Hosts, difference, fingerprint
-from tests.integration._play import NAMESPACE_OF_TESTS, Data, Run, play
-from tests.integration._secrets import forms
+from tests.integration._play import Data, play
+from tests.integration._support import Planted, archive, b64
 from tests.lab import Lab
 
-A, B = "it-a", "it-b"
+HOST, MISSING = "it-e", "/nowhere/kubeconfig"
 SERIAL = "RB99Z0042"
 LOG, HANGS, FLOODS = "/var/log/rebellions/hunt.log", "/usr/local/sbin/ntpq", "/usr/local/sbin/chronyc"
+# Only where the vendor has put none into /usr/bin is it asked.
+SMI = "/usr/local/bin/rbln-smi"
 LOUD = "rbln-pull.service"
 # Run on a host.
 _PLANT = """
@@ -59,25 +57,6 @@ for path, time in notes["folders"].items():
     if time is not None:
         os.utime(path, ns=(time, time))
 """
-
-
-def b64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
-
-
-@dataclass
-class Planted:
-    """Secrets by their kinds, each made when it is asked for."""
-
-    seed: bytes = field(default_factory=lambda: os.urandom(8))
-    words: dict[str, str] = field(default_factory=dict)
-
-    def __call__(self, kind: str) -> str:
-        return self.words.setdefault(kind, "Zq" + hashlib.sha256(self.seed + kind.encode()).hexdigest()[:22])
-
-    def found(self, data: bytes) -> list[str]:
-        """The kinds of which a form is in these bytes."""
-        return [kind for kind, word in self.words.items() if any(one.encode() in data for one in forms(word))]
 
 
 def on_host(s: Planted) -> dict[str, str]:
@@ -123,32 +102,6 @@ def on_host(s: Planted) -> dict[str, str]:
     }  # fmt: skip
 
 
-def in_cluster(s: Planted) -> str:
-    """Objects of the namespace as JSON: a pod of ours that tells secrets, a ConfigMap, and a Secret."""
-    meta = {"namespace": NAMESPACE_OF_TESTS, "labels": {
-        "app.kubernetes.io/managed-by": "rebellions-npu", "app.kubernetes.io/part-of": "rebellions-npu"}}  # fmt: skip
-    said = "password=%s; Authorization: Bearer %s; %s" % (
-        s("pod_log"),
-        s("pod_bearer"),
-        b64("token: " + s("pod_coded")),
-    )
-    container = {
-        "name": "hunt", "image": "lab.local/busybox:1", "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", "echo '%s'; echo again %s; sleep 600" % (said, s("config_map"))],
-        "env": [{"name": "DB_PASSWORD", "value": s("pod_env")}],
-    }  # fmt: skip
-    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "nodeName": A, "containers": [container]}
-    secret = {"token": b64(s("secret"))}
-    data = {"config": "password: %s\n" % s("config_map"), "serial": SERIAL,
-            "pull": b64(json.dumps({"auths": {"r": {"auth": b64("svc:" + s("pull_secret"))}}}))}  # fmt: skip
-    items = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, "name": "hunt"}, "spec": pod},
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {**meta, "name": "hunt"}, "data": secret},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": "hunt"}, "data": data},
-    ]
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-
-
 def plant(lab: Lab, host: str, files: t.Mapping[str, str]) -> None:
     lab.exec(host, ["python3", "-c", _PLANT], stdin=json.dumps(files))
 
@@ -159,107 +112,86 @@ def clear(lab: Lab, host: str) -> None:
 
 
 @pytest.fixture(name="hunted", scope="module")
-def planted(nodes: Hosts) -> t.Iterator[Planted]:
-    nodes.done()
-    s, lab = Planted(), nodes.lab
+def planted(bare: Hosts) -> t.Iterator[Planted]:
+    s, lab = Planted(), bare.lab
     files = on_host(s)
     files[HANGS] = "#!/bin/sh\necho it begins\nsleep 4321 &\nexec sleep 4321\n"
     files[FLOODS] = "#!/bin/sh\nexec yes flood\n"
-    plant(lab, A, files)
+    files[SMI] = "#!/bin/sh\necho '%s'\n" % json.dumps({"KMD_version": "1", "devices": [{"npu": 0, "sid": SERIAL}]})
+    plant(lab, HOST, files)
     try:
-        lab.exec(A, "chmod +x %s %s; systemctl daemon-reload" % (HANGS, FLOODS))
+        lab.exec(HOST, "chmod +x %s %s %s; systemctl daemon-reload" % (HANGS, FLOODS, SMI))
         said = "echo 'pulled https://svc:%s@git.example/x'" % s("journal")
-        lab.exec(A, ["systemd-run", "--quiet", "-r", "--unit=" + LOUD, "sh", "-c", said])
-        lab.kubectl("apply", "-f", "-", stdin=in_cluster(s))
-        lab.kubectl("wait", "--for=condition=Ready", "-n", NAMESPACE_OF_TESTS, "pod/hunt", "--timeout=60s", timeout=90)
+        lab.exec(HOST, ["systemd-run", "--quiet", "-r", "--unit=" + LOUD, "sh", "-c", said])
         yield s
     finally:
-        lab.exec(A, ["systemctl", "stop", LOUD], check=False)
-        clear(lab, A)
-        lab.exec(A, "systemctl daemon-reload")
-        objects = ("pod/hunt", "secret/hunt", "configmap/hunt")
-        lab.kubectl("delete", "-n", NAMESPACE_OF_TESTS, "--wait=false", "--ignore-not-found", *objects, check=False)
-
-
-def unpacked(path: Path) -> dict[str, bytes]:
-    """{name below the one folder of an archive: bytes}."""
-    with tarfile.open(path) as tar:
-        members = tar.getmembers()
-        assert all(one.isreg() for one in members) and len({one.name.partition("/")[0] for one in members}) == 1
-        return {one.name.partition("/")[2]: t.cast("t.IO[bytes]", tar.extractfile(one)).read() for one in members}
-
-
-def made(run: Run, path: Path) -> tuple[Data, dict[str, bytes]]:
-    """(manifest, files) of the archive of a run, whose lines say what is in it."""
-    assert path.stat().st_mode & 0o777 == 0o600
-    files = unpacked(path)
-    manifest = json.loads(files["manifest.json"])
-    listed = {one["path"]: one for one in manifest["files"] if one["path"]}
-    assert set(listed) == set(files) - {"README.md", "manifest.json"} and len(listed) > 100
-    for name, one in listed.items():
-        assert (len(files[name]), hashlib.sha256(files[name]).hexdigest()) == (one["size"], one["sha256"]), name
-    (told,) = run.of("Write the archive")
-    assert told.data["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    return manifest, files
+        lab.exec(HOST, ["systemctl", "stop", LOUD], check=False)
+        clear(lab, HOST)
+        lab.exec(HOST, "systemctl daemon-reload")
 
 
 def test_one_archive_without_any_secret_whatever_hangs_floods_or_is_away(
-    nodes: Hosts, hunted: Planted, tmp_path: Path
+    bare: Hosts, hunted: Planted, tmp_path: Path
 ) -> None:
-    before = {host: fingerprint(nodes.lab, host) for host in (A, B)}
+    before = fingerprint(bare.lab, HOST)
     gone: Data = {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
     # The first one does what is done once for all.
-    where = nodes.inventory("gone", A, B, host_vars={"gone": gone})
+    where = bare.inventory("gone", HOST, host_vars={"gone": gone}, rbln_kubeconfig=MISSING)
     path = tmp_path / "case.tar.gz"
     run = play("support", where, extra={"rbln_support_path": str(path), "rbln_support_timeout": "2"})
-    assert run.code == 0 and run.failed() == [], run.err[-3000:]
-    assert run.changed() == []
-    manifest, files = made(run, path)
-    hosts = {name: one["state"] for name, one in manifest["hosts"].items()}
-    assert hosts == {"gone": "unreachable", A: "collected", B: "collected"}
+    assert run.code == 0 and run.failed() == [] and run.changed() == [], run.err[-3000:]
+    manifest, files = archive(run, path)
+    assert {name: one["state"] for name, one in manifest["hosts"].items()} == {"gone": "unreachable", HOST: "collected"}
     assert "gone cannot be reached" in manifest["hosts"]["gone"]["detail"]
-    of_a = {one["name"]: one for one in manifest["files"] if one.get("host") == A}
-    states = {name: one["state"] for name, one in of_a.items()}
+    ((cluster, one),) = manifest["clusters"].items()
+    assert MISSING in cluster and one["state"] == "failed" and "does not exist" in one["detail"]
+    told = {one["name"]: one for one in manifest["files"]}
     # What hangs is ended with its child, and what it said until then is there.
-    assert states["system/ntpq.txt"] == "timeout" and files["hosts/it-a/system/ntpq.txt"] == b"it begins\n"
-    assert states["system/chrony.txt"] in ("too_large", "timeout") and of_a["system/chrony.txt"]["size"] <= 2**20
-    assert nodes.lab.exec(A, "ps -eo args | grep -c '[s]leep 4321' || :").stdout.strip() == "0"
-    names = ("observation.json", "host_tool/validate.json", "npu/rbln-smi.json", "module/modinfo.txt", "kernel/npu.txt",
-             "journal/containerd.service.txt", "journal/kubelet.service.txt", "runtime/containerd-effective.toml",
-             "cdi/var_run_cdi/rbln.yaml", "state/driver/driver.json", "units/files.txt")  # fmt: skip
-    assert {name: states.get(name) for name in names} == dict.fromkeys(names, "value")
-    facts = json.loads(files["hosts/it-b/observation.json"])
-    assert facts["rbln"]["counts"]["usable"] and facts["rbln_observed"]["state"] == "passed"
-    cluster = [one for one in manifest["files"] if "cluster" in one]
-    assert {"denied", "failed", "timeout"}.isdisjoint(one["state"] for one in cluster), cluster
-    logs = [one["path"] for one in cluster if one["path"] and "/logs/hunt/" in one["path"]]
-    assert len(logs) == 1 and files[logs[0]].count(b"********") >= 4
+    assert told["system/ntpq.txt"]["state"] == "timeout" and files["hosts/it-e/system/ntpq.txt"] == b"it begins\n"
+    assert told["system/chrony.txt"]["state"] in ("too_large", "timeout") and told["system/chrony.txt"]["size"] <= 2**20
+    assert bare.lab.exec(HOST, "ps -eo args | grep -c '[s]leep 4321' || :").stdout.strip() == "0"
+    names = (
+        "observation.json",
+        "kernel/dmesg.txt",
+        "journal/containerd.service.txt",
+        "units/files.txt",
+        "runtime/containerd-effective.toml",
+        "packages/dpkg.txt",
+        "npu/rbln-smi.json",
+        "npu/lspci.txt",
+    )
+    assert {name: told[name]["state"] for name in names} == dict.fromkeys(names, "value")
+    facts = json.loads(files["hosts/it-e/observation.json"])
+    assert facts["rbln"]["counts"]["functions"] == 2 and facts["rbln_observed"]["checks"]
     # Of each kind nothing, as it is or encoded; of the lines with them everything else.
     whole = b"\n".join(files.values())
-    assert len(hunted.words) >= 30 and hunted.found(whole) == []
-    log = files["hosts/it-a/logs/rebellions/hunt.log"]
+    assert len(hunted.words) >= 28 and hunted.found(whole) == []
+    log = files["hosts/it-e/logs/rebellions/hunt.log"]
     assert b"GET / Authorization: Bearer ********" in log and b"pulled https://********@git" in whole
     assert b"said without a name: ******** and ********" in log
     assert SERIAL.encode() not in whole and b"NPU 0 is SERIAL-" in log
-    smi = json.loads(files["hosts/it-a/npu/rbln-smi.json"])["devices"]
+    smi = json.loads(files["hosts/it-e/npu/rbln-smi.json"])["devices"]
     assert smi and all(one["sid"].startswith("SERIAL-") for one in smi)
-    for host in (A, B):
-        assert difference(before[host], fingerprint(nodes.lab, host)) == []
-        assert nodes.lab.exec(host, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
-    # Once more, with serial numbers, into the same place: nothing is replaced.
-    again = play("support", where, "--limit", B, extra={"rbln_support_path": str(path)})
-    assert again.code == 2 and "which exists. Next:" in again.failed()[0].msg
+    assert difference(before, fingerprint(bare.lab, HOST)) == []
+    assert bare.lab.exec(HOST, "ls /root/.ansible/tmp 2>/dev/null || :").stdout == ""
+    # A file is never replaced, and no host is asked for nothing.
+    again = play("support", where, "--limit", HOST, extra={"rbln_support_path": str(path)})
+    assert again.code == 2 and "which exists. Next:" in again.failed()[0].msg and again.executions == []
 
 
-def test_check_mode_tells_and_serials_are_kept_on_request(nodes: Hosts, hunted: Planted, tmp_path: Path) -> None:
-    where = nodes.inventory(A, rbln_support_path=str(tmp_path) + "/", rbln_kubeconfig="")
-    run = play("support", where, "--check", "--diff").good([A])
-    told = run.one("Collect from the host", A).data
-    assert told["state"] == "planned" and "journalctl -u kubelet.service" in " ".join(told["sources"])
-    assert list(tmp_path.iterdir()) == [] and len([one for one in run.executions if one[0] == A]) <= 4
-    run = play("support", where, extra={"rbln_support_serials": "true", "rbln_support_timeout": 2}).good([A])
+def test_check_mode_tells_and_serials_are_kept_on_request(bare: Hosts, hunted: Planted, tmp_path: Path) -> None:
+    where = bare.inventory(HOST, rbln_support_path=str(tmp_path) + "/")
+    run = play("support", where, "--check", "--diff").good([HOST])
+    told = run.one("Collect from the host", HOST).data
+    assert told["state"] == "planned" and "journalctl -u containerd.service" in " ".join(told["sources"])
+    assert list(tmp_path.iterdir()) == []
+    given = {"rbln_support_serials": "true", "rbln_support_timeout": 2, "rbln_support_source_bytes": 4096}
+    run = play("support", where, extra=given).good([HOST])
+    # One remote call, by pipelining one command.
+    assert len([one for one in run.executions if one[0] == HOST]) <= 2, run.executions
     (path,) = tmp_path.iterdir()
-    manifest, files = made(run, path)
+    manifest, files = archive(run, path)
     assert path.name.startswith("rbln-support-20") and manifest["serials"] is True and manifest["clusters"] == {}
     whole = b"\n".join(files.values())
     assert SERIAL.encode() in whole and hunted.found(whole) == []
+    assert max(one["size"] for one in manifest["files"] if one["kind"] != "observation") <= 4096

@@ -155,7 +155,7 @@ LAYERS = (
     _integration(
         "nodes",
         1150,
-        "everyday site site_nodes support privileges site_repair doctor site_undo",
+        "everyday site site_nodes privileges site_repair doctor site_undo",
         uses=("lab",),
         holds=("cluster",),
         after=LAB,
@@ -172,7 +172,8 @@ LAYERS = (
     _integration(
         "hosts",
         1250,
-        "bundle docker_repair driver host_boot live_runtimes package_faults quickstart site_bare runtime_judges",
+        "bundle docker_repair driver host_boot live_runtimes package_faults quickstart site_bare runtime_judges "
+        "support",
         uses=("lab",),
         after=("build/hosts",),
     ),
@@ -191,7 +192,7 @@ LAYERS = (
         900,
         "cdi_hook cdi_library cluster_delivery cluster_faults cluster_operator doctor_cluster host_tool_play hostile "
         "label_policy operands_play preflight_play repository_signatures rollout_nodes rollout_play "
-        "runtime_config_play signatures_play",
+        "runtime_config_play signatures_play support_cluster",
         after=LAB,
     ),
     Layer(

@@ -119,7 +119,7 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge], ...] = (
     # The end of one, in text whose beginning is cut off.
     (
         _pattern(
-            r"\A(?P<s>(?:(?![^\n]*-----BEGIN )[^\n]*\n){0,150}?(?!-----BEGIN )[^\n]*?)"
+            r"\A(?P<s>(?:(?![^\n]*-----BEGIN )[^\n]*\n){0,150}?(?:(?!-----BEGIN )[^\n]){0,20000}?)"
             r"-----END [A-Z0-9 ]*PRIVATE KEY-----"
         ),
         _always,

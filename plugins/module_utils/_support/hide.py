@@ -66,6 +66,10 @@ class Hider:
                 self._pseudonym(one)
         self._secrets: set[str] = set()
 
+    def know(self, secrets: t.Iterable[str]) -> None:
+        """Secrets that were masked already, and are looked for in all texts."""
+        self._secrets.update(secrets)
+
     def serials(self) -> list[str]:
         """Those that are known by now."""
         return list(self._serials or ())
@@ -140,9 +144,15 @@ def is_telling(secret: str) -> bool:
     return len(plain) >= SHORTEST and not (plain.isalpha() and plain.islower() and len(plain) < 12) and "*" not in plain
 
 
-def without_secrets(texts: t.Mapping[str, str], serials: t.Iterable[str] | None = ()) -> dict[str, str]:
-    """The texts of one host or cluster without secrets, and without serial numbers unless `serials` is None."""
+def without_secrets(
+    texts: t.Mapping[str, str], serials: t.Iterable[str] | None = (), secrets: t.Iterable[str] = ()
+) -> dict[str, str]:
+    """The texts of one host or cluster without secrets, and without serial numbers unless `serials` is None.
+
+    `secrets` are those that were masked already, by what a text does not show.
+    """
     hider = Hider(serials)
+    hider.know(secrets)
     return hider.finish({name: hider.note(text) for name, text in texts.items()})
 
 

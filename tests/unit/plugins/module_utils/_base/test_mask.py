@@ -244,6 +244,11 @@ def test_what_is_around_a_secret_stays(text: str, shown: str) -> None:
     assert mask(text) == shown
 
 
+def test_what_is_before_a_whole_key_stays() -> None:
+    text = '{"a": "stays", "key": "%s", "b": 1}' % (KEY % (("EC PRIVATE", S, S, "EC PRIVATE"))).replace("\n", "\\n")
+    assert mask(text).startswith('{"a": "stays", "key": "-----BEGIN EC') and S not in mask(text)
+
+
 def test_data_is_masked_by_its_keys_its_options_and_its_texts() -> None:
     data = {
         "password": S,

@@ -91,14 +91,15 @@ def test_objects_nodes_and_logs_are_kept_without_secrets_and_serials(address: st
             "status": {"images": ["long"], "nodeInfo": {"systemUUID": "ab-12-cd"}}}  # fmt: skip
     slices = {"metadata": {"name": "s1"}, "spec": {"driver": "npu.rebellions.ai", "devices": [
         {"name": "npu0", "attributes": {"serial": {"string": "RB25A0017"}}}]}}  # fmt: skip
+    ill = {**pod("ill", 2, **OURS), "spec": {"env": [{"name": "DB_PASSWORD", "value": S + "-of-env"}]}}
     other = {"metadata": {"name": "s2"}, "spec": {"driver": "gpu"}}
     Server.answers.update({
         SPACE + "configmaps": {"items": [config]},
         "/api/v1/nodes": {"items": [node, {"metadata": {"name": "other"}}]},
         "/apis/resource.k8s.io/v1/resourceslices": {"items": [slices, other]},
-        SPACE + "pods": {"items": [pod("well", **OURS), pod("ill", 2, **OURS), pod("foreign")]},
+        SPACE + "pods": {"items": [pod("well", **OURS), ill, pod("foreign")]},
         SPACE + "pods/well/log": f"bearer: Authorization: Bearer {S}\ncard RB25A0017 of ab-12-cd\n",
-        SPACE + "pods/ill/log": f"it said {S}\n",
+        SPACE + "pods/ill/log": f"it said {S} and {S}-of-env\n",
     })  # fmt: skip
     part, texts = collected(address, serials=["HOST-77"])
     whole = "\n".join(texts.values())
@@ -106,8 +107,8 @@ def test_objects_nodes_and_logs_are_kept_without_secrets_and_serials(address: st
     assert "RB25A0017" not in whole and "ab-12-cd" not in whole and '"name": "n1"' in texts["nodes.json"]
     assert "other" not in texts["nodes.json"] and "s2" not in texts["objects/ResourceSlice.json"]
     assert (
-        texts["logs/ill/main.txt"] == "it said ********\n"
-        and texts["logs/ill/main.previous.txt"] == "it said ********\n"
+        texts["logs/ill/main.txt"] == "it said ******** and ********\n"
+        and texts["logs/ill/main.previous.txt"] == "it said ******** and ********\n"
     )
     assert "card SERIAL-" in texts["logs/well/main.txt"] and "foreign" in texts["pods.json"]
     names = list(states(part))
