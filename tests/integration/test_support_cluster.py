@@ -64,10 +64,12 @@ def objects(s: Planted) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
-def made(server: ApiServer, user: str, path: Path) -> Run:
-    config = str(server.home / (user + ".kubeconfig"))
-    where = inventory(FOLDER / "support.json", ["gone", "gone-2"], {**GONE, "rbln_kubeconfig": config})
-    run = play("support", where, extra={"rbln_support_path": str(path)})
+def made(path: Path, **kubeconfigs: Path) -> Run:
+    """A run with hosts of these names, none of which can be reached."""
+    hosts = {name: {"rbln_kubeconfig": str(config)} for name, config in kubeconfigs.items()}
+    run = play(
+        "support", inventory(FOLDER / "support.json", list(hosts), GONE, hosts), extra={"rbln_support_path": str(path)}
+    )
     assert run.code == 0 and run.failed() == [], run.err[-3000:]
     return run
 
@@ -81,7 +83,7 @@ def test_objects_of_a_real_server_are_kept_without_secrets_and_no_secret_is_aske
     status = json.dumps({"status": {"phase": "Running", "containerStatuses": states}})
     server.kubectl("patch", "pod", "p", "-n", NAMESPACE, "--subresource=status", "--type=merge", "-p", status)
     before = len(server.asked())
-    manifest, files = archive(made(server, "reader", path), path)
+    manifest, files = archive(made(path, gone=server.home / "reader.kubeconfig"), path)
     asked = server.asked(before)
     assert len(asked) < 60 and {one[0] for one in asked} <= {"get", "list"} and "secrets" not in str(asked)
     ((name, one),) = manifest["clusters"].items()
@@ -104,14 +106,11 @@ def test_objects_of_a_real_server_are_kept_without_secrets_and_no_secret_is_aske
 def test_what_an_account_may_not_read_is_denied_and_a_server_that_is_away_is_one_line(
     staged: None, server: ApiServer, tmp_path: Path
 ) -> None:
-    path = tmp_path / "guest.tar.gz"
-    made(server, "guest", path)
+    path = tmp_path / "case.tar.gz"
+    made(path, guest=server.home / "guest.kubeconfig", away=server.write_kubeconfig("away", port=9))
     manifest = json.loads(unpacked(path)["manifest.json"])
-    told = {one["name"]: one["state"] for one in manifest["files"]}
-    assert told.pop("version.json") == "value" and set(told.values()) == {"denied"} and len(told) > 25
-    server.write_kubeconfig("away", port=9)
-    made(server, "away", tmp_path / "away.tar.gz")
-    manifest = json.loads(unpacked(tmp_path / "away.tar.gz")["manifest.json"])
-    ((_name, one),) = manifest["clusters"].items()
-    assert one["state"] == "failed" and "cannot be reached" in one["detail"]
     assert {one["state"] for one in manifest["hosts"].values()} == {"unreachable"} and len(manifest["hosts"]) == 2
+    ((away, gone),) = [item for item in manifest["clusters"].items() if "away.kubeconfig" in item[0]]
+    assert gone["state"] == "failed" and "cannot be reached" in gone["detail"] and len(manifest["clusters"]) == 2
+    told = {one["name"]: one["state"] for one in manifest["files"] if one["cluster"] != away}
+    assert told.pop("version.json") == "value" and set(told.values()) == {"denied"} and len(told) > 25
