@@ -165,16 +165,15 @@ class CallbackModule(CallbackBase):
 
     @harmless
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
-        assert self.run is not None
+        run = self._known()
         variables = play.get_variable_manager().get_vars(play=play, include_hostvars=False)
-        self.run.play(play.get_name().strip(), variables.get("ansible_play_hosts_all") or (), time.time())
+        run.play(play.get_name().strip(), variables.get("ansible_play_hosts_all") or (), time.time())
         self.variables.update({name: variables[name] for name in variables if name.startswith("rbln_report_")})
         self.about.by = str(variables.get("awx_user_name") or variables.get("tower_user_name") or self.about.by)
 
     @harmless
     def v2_runner_on_start(self, host: t.Any, task: t.Any) -> None:
-        assert self.run is not None
-        self.run.start(host.name, self._task(task), time.time())
+        self._known().start(host.name, self._task(task), time.time())
 
     @harmless
     def v2_runner_on_ok(self, result: t.Any) -> None:
@@ -196,17 +195,22 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats: t.Any) -> None:
         self._end(Stats(set(stats.failures), set(stats.dark)))
 
+    def _known(self) -> Run:
+        """The run: no handler does anything without one."""
+        if self.run is None:
+            raise NpuError("There is no run to report.", "Report this as a fault of the collection.")
+        return self.run
+
     def _result(self, result: t.Any, how: str) -> None:
-        assert self.run is not None
         task = self._task(result._task)
         changed = how == OK and result.is_changed()
-        self.run.result(result._host.name, task, how, changed, lambda: result._result, time.time())
+        self._known().result(result._host.name, task, how, changed, lambda: result._result, time.time())
 
     def _task(self, task: t.Any) -> TaskOf:
         found = self.tasks.get(task._uuid)
         if found is None:
-            assert self.run is not None
-            self.run.id = self.run.id or run_of(task)
+            run = self._known()
+            run.id = run.id or run_of(task)
             action = str(getattr(task, "resolved_action", None) or task.action)
             role = task._role.get_name() if task._role else ""
             act = task.args.get("act") if isinstance(task.args, dict) else ""
