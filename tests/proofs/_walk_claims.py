@@ -163,7 +163,8 @@ def upgraded(part: Part, walk: Walk, claimed: Claimed, first: str) -> None:
             # The DRA driver has left by then. Its kubelet would take its slices away a little later.
             rolling.reaches(OWN, HOST)
             names = [one["metadata"]["name"] for one in slices_of(walk) if one["spec"]["nodeName"] == OWN]
-            walk.lab.kubectl("delete", "resourceslices", *names)
+            for name in names:
+                walk.lab.kubectl("delete", "resourceslice", name, "--ignore-not-found")
             rolling.reaches(OWN, RESTART)
             until(90, "the DRA driver is ready", lambda: "dra-driver" in walk.ready(OWN))
             why = "0 devices in the ResourceSlices of %s, 2 expected" % DRA
