@@ -29,7 +29,7 @@ from .text import clean, clean_output
 
 before_ansible()
 # Each process of a task is a copy of the main one, and to look for garbage in what it has inherited would copy its
-# memory: 27 MiB a process in a run of 1,000 hosts, whatever the task is.
+# memory, whatever the task is.
 os.register_at_fork(after_in_child=gc.freeze)
 
 # Characters of one output. The largest is that of a few configuration files of 16 MiB each.
