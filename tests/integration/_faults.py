@@ -81,7 +81,7 @@ FAULTS: tuple[Fault, ...] = (
         LIBRARY + "rm librbln-ml.so.3.0.0; ln -sfn librbln-ml.so.3.2.2 librbln-ml.so.3; ldconfig",
         ("library_mismatch",),
     ),
-    Fault("stale specification", SPEC + "sed -i s/rbln0/rbln7/g $spec", "true", ("cdi_spec_stale",)),
+    Fault("stale specification", SPEC + "sed -i s/librbln-ml/librbln-xx/g $spec", "true", ("cdi_spec_stale",)),
     Fault("no specification", SPEC + "rm $spec", "true", ("cdi_spec_stale",)),
     Fault(
         "two specifications",
@@ -127,8 +127,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "clock",
-        "for d in /usr/local/lib/python3.*/dist-packages; do echo 'import time; then = time.time; "
-        "time.time = lambda: then() - 86400' >$d/npu-clock.pth; done",
+        "for d in /usr/local/lib/python3.*/dist-packages; do echo "
+        "'import time; time.time = lambda then=time.time: then() - 86400' >$d/npu-clock.pth; done",
         "rm -f /usr/local/lib/python3.*/dist-packages/npu-clock.pth",
         ("clock_differs",),
     ),
@@ -165,17 +165,6 @@ FAULTS: tuple[Fault, ...] = (
         "systemctl restart containerd",
         ("runtime_not_restarted",),
         host=_B,
-    ),
-    Fault(
-        "drop-in overridden",
-        "mkdir -p /etc/containerd/conf.d; cp /etc/containerd/config.toml /run/npu-lab/ 2>/dev/null; "
-        "grep -q conf.d /etc/containerd/config.toml || sed -i '1i imports = [\"/etc/containerd/conf.d/*.toml\"]' "
-        '/etc/containerd/config.toml; printf \'version = 3\\n[plugins."io.containerd.cri.v1.runtime"]\\n'
-        "enable_cdi = false\\n' >/etc/containerd/conf.d/zzz-other.toml; systemctl restart containerd",
-        "rm /etc/containerd/conf.d/zzz-other.toml; cp /run/npu-lab/config.toml /etc/containerd/; "
-        "systemctl restart containerd",
-        ("cdi_overridden",),
-        host=_A,
     ),
     Fault(
         "proxy",

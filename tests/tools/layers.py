@@ -155,7 +155,7 @@ LAYERS = (
     _integration(
         "nodes",
         1150,
-        "everyday site site_nodes privileges site_repair doctor site_undo",
+        "everyday site site_nodes privileges site_repair site_undo doctor",
         uses=("lab",),
         holds=("cluster",),
         after=LAB,

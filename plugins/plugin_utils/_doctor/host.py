@@ -53,7 +53,7 @@ def signs_of_host(facts: Data, symptoms: Data) -> list[Sign]:
     record = facts.get(INPUT + "observed") or {}
     found = [made for check in record.get("checks") or () for made in _of_check(check)]
     codes = {one.code for one in found if one.level == WRONG}
-    found += _of_driver(npus, codes)
+    found += _of_driver(npus, {one.code for one in found if one.level != UNKNOWN})
     found += _of_runtimes(runtimes, codes)
     found += _of_ready_files(record, codes)
     return found + _of_symptoms(npus, runtimes, symptoms, codes)
@@ -78,7 +78,7 @@ def _of_driver(npus: Data, codes: set[str]) -> list[Sign]:
         if npus.get("in_container") and kernel.get("module_tree") is False:
             said = "the host is a container, and has no modules of its kernel %s" % running
             found.append(sign("driver:container", "fact kernel.module_tree", said))
-        elif (kernel.get("modules") or {}).get(running) is False and (others or driver.get("version_on_disk")):
+        elif not (kernel.get("modules") or {}).get(running) and (others or _is_whole(driver, codes)):
             said = "the running kernel %s has no module of the driver; %s" % (
                 running,
                 "those that have one: " + ", ".join(others) if others else "the driver is installed",
@@ -90,6 +90,11 @@ def _of_driver(npus: Data, codes: set[str]) -> list[Sign]:
                 said = "%s is kept as it is by %s (%s)" % (pin["package"], pin["by"], pin["path"])
                 found.append(sign("driver:held", "fact pins", said, package=pin["package"]))
     return found
+
+
+def _is_whole(driver: Data, codes: set[str]) -> bool:
+    """Whether a driver was installed to its end, by its packages or an installer."""
+    return driver.get("installed_via") in ("deb", "rpm", "runfile", "dkms") and "check:package_finished" not in codes
 
 
 def _alike(one: str, other: str) -> bool:
@@ -117,7 +122,9 @@ def _of_ready_files(record: Data, codes: set[str]) -> list[Sign]:
     """The ready files of a host that has passed and lacks them: whatever waits for them waits for ever."""
     markers = record.get("markers") or {}
     passed = passed_names(record)
-    if markers.get("current", True) or not record.get("passed") or not passed.get("toolkit"):
+    # Nobody has asked the API server for the host.
+    wrong = {*(record.get("failed") or ()), *(record.get("unknown") or ())} - {"node_allocatable"}
+    if markers.get("current", True) or wrong or not passed.get("toolkit"):
         return []
     there = ", ".join(markers.get("present") or ()) or "none"
     said = "the host passes its checks, and its ready files are not as they should be; present: %s" % there

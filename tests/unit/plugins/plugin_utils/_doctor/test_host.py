@@ -157,8 +157,9 @@ def test_a_runtime_that_is_stopped_or_overridden() -> None:
 def test_ready_files_that_are_missing_on_a_host_that_passes() -> None:
     lacks: Data = {"markers": {"current": False, "present": []}, "passed_checks": {"toolkit": ["cdi_spec_valid"]}}
     assert looked(observed=lacks) == ["ready_files_missing"]
+    assert looked(observed={**lacks, "passed": False, "unknown": ["node_allocatable"]}) == ["ready_files_missing"]
     # A host that fails has none because of that.
-    assert looked([check("cdi_spec_valid")], observed={**lacks, "passed": False}) == ["cdi_spec_stale"]
+    assert looked([check("cdi_spec_valid")], observed={**lacks, "failed": ["cdi_spec_valid"]}) == ["cdi_spec_stale"]
 
 
 @pytest.mark.parametrize(
