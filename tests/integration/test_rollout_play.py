@@ -385,8 +385,10 @@ def test_a_wave_waits_for_its_soak_for_a_person_and_for_the_query(site: Site, se
     threading.Thread(target=http_server.serve_forever, daemon=True).start()
     query = {"url": "http://127.0.0.1:%d" % http_server.server_port, "query": "errors == bool 0"}
     words = site.argv(*UPGRADE, waves=[1, "100%"], soak="8s", approval=True, metrics=query, max_unavailable=2)
+    # Ansible leaves it to Python when a line comes, and the test reads them.
+    env = dict(os.environ, ANSIBLE_NOCOLOR="1", PYTHONUNBUFFERED="1")
     with open(site.home / "run.log", "wb") as log:
-        run = subprocess.Popen(words, stdout=log, stderr=log, env=dict(os.environ, ANSIBLE_NOCOLOR="1"))
+        run = subprocess.Popen(words, stdout=log, stderr=log, env=env)
     record = ("-n", NAMESPACE, "configmap", "rbln-rollout")
     try:
         until(patient(60), "the first wave", lambda: site.state("node-1") == BACK)
