@@ -27,6 +27,6 @@ nitpicky = True
 default_role = "any"
 nitpick_ignore_regex = [
     (r".*", r"ansible_collections\.(ansible|kubernetes|community|awx)\..*"),
-    (r"std:ref", r"action_plugins|ansible_configuration_settings|common_return_values"),
+    (r"std:ref", r"action_plugins|callback_plugins|ansible_configuration_settings|common_return_values"),
     (r"envvar", r"(?!RBLN).*"),
 ]
