@@ -228,8 +228,7 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     first = play("drift", nodes.inventory(), env=reporting())
     assert first.code == 0, first.out[-2000:] + first.err[-2000:]
     nodes.state.update({A: "dirty", B: "dirty"})
-    nodes.lab.exec(A, "sleep 1.1; sed -i 's#/dev/rbln[0-9]#/dev/rbln9#' %s" % SPEC)
-    nodes.lab.exec(B, PACKAGE)
+    nodes.lab.exec(B, "sleep 1.1\n" + PACKAGE)
     accounts = nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "get", "serviceaccounts", "-o", "name").stdout.split()
     gone = next(name for name in accounts if not name.endswith("/default"))
     nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "delete", gone)
@@ -237,16 +236,16 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert found.code == 3, found.out[-3000:] + found.err[-1000:]
     said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
-    assert {(one["by"], one["evidence"].partition(" ")[0]) for one in said[A]} == {("person", SPEC)}, said
+    assert said[A] == [], said
     by = [one for one in said[B] if one["by"] == "package manager"]
     assert by and all(one["what"].startswith("containerd") for one in by), said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
-    assert "Drift on 2 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
+    assert "Drift on 1 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
     name = "ServiceAccount %s/%s" % (NAMESPACE_OF_TESTS, gone.partition("/")[2])
     assert "has drifted:\n  %s is missing" % name in found.out, found.out
     again = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert again.code == 0 and "No drift on 2 hosts since " in again.out, again.out
-    assert "A run would change 2 hosts as before: it-a, it-b." in again.out
+    assert "A run would change 1 host as before: it-b." in again.out
     assert "has drifted" not in again.out
     play("site", nodes.inventory()).good(BOTH)
     nodes.lab.exec(B, "dpkg --purge containerd-tuning")
