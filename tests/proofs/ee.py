@@ -51,9 +51,10 @@ _OWN: list[Path] = []
 
 def own_podman(folder: Path) -> None:
     """Limits are those of this process: in a container more of them may not be given away."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
     conf = folder / "containers.conf"
-    conf.write_text('[containers]\ndefault_ulimits = ["nofile=%d:%d"]\n' % (soft, hard))
+    limits = (*files, *processes)
+    conf.write_text('[containers]\ndefault_ulimits = ["nofile=%d:%d", "nproc=%d:%d"]\n' % limits)
     program = folder / "bin" / "podman"
     program.parent.mkdir()
     words = (conf, shutil.which("podman"), folder, folder)
