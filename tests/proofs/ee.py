@@ -51,10 +51,9 @@ _OWN: list[Path] = []
 
 def own_podman(folder: Path) -> None:
     """Limits are those of this process: in a container more of them may not be given away."""
-    files, processes = resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_NPROC)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     conf = folder / "containers.conf"
-    limits = (*files, *processes)
-    conf.write_text('[containers]\ndefault_ulimits = ["nofile=%d:%d", "nproc=%d:%d"]\n' % limits)
+    conf.write_text('[containers]\ndefault_ulimits = ["nofile=%d:%d"]\n' % (soft, hard))
     program = folder / "bin" / "podman"
     program.parent.mkdir()
     words = (conf, shutil.which("podman"), folder, folder)
@@ -109,7 +108,14 @@ def volumes() -> list[str]:
 
 def inside(folder: Path, *argv: str) -> str:
     """A command in the image, as AWX starts it: another user, the job's folder as /runner."""
-    options = ["--rm", "--network=host", "--user=1000:0", "--volume=%s:/runner" % folder, "--workdir=/runner"]
+    options = [
+        "--rm",
+        "--ulimit=nproc=4096:4096",
+        "--network=host",
+        "--user=1000:0",
+        "--volume=%s:/runner" % folder,
+        "--workdir=/runner",
+    ]
     return run("podman", "run", *options, "-e", "HOME=/runner", IMAGE, *argv)
 
 
