@@ -58,8 +58,9 @@ def objects(s: Planted) -> str:
         {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l", "namespace": NAMESPACE},
          "spec": {"holderIdentity": "somebody"}},
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "r"}, "spec": {
-            "driver": "npu.rebellions.ai", "nodeName": "n1", "pool": {"name": "n1", "generation": 1,
-            "resourceSliceCount": 1}, "devices": [{"name": "npu0", "attributes": {"serial": {"string": SERIAL}}}]}},
+            "driver": "npu.rebellions.ai", "nodeName": "n1",
+            "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "npu0", "attributes": {"serial": {"string": SERIAL}}}]}},
     ]  # fmt: skip
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 

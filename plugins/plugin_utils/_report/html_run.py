@@ -177,7 +177,7 @@ def _bars(title: str, rows: t.Sequence[tuple[str, float]]) -> str:
     most = max(seconds for _name, seconds in rows)
     lines = "".join(
         '<li><span class="version">%s</span>%s<span class="amount">%s</span></li>'
-        % (name, svg.bar(seconds, most), duration(seconds))
+        % (name, svg.scaled(seconds, most), duration(seconds))
         for name, seconds in rows[:BARS]
     )
     return "<div><h3>%s</h3><ul>%s</ul></div>" % (title, lines)

@@ -51,8 +51,8 @@ def _fleet(told: doc.Summary) -> str:
         for state, look in STATES.items()
         for number in (told["states"].get(state, 0),)
     )
-    bar = svg.shares(_shares(told["states"]))
-    return '<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>' % (bar, tiles)
+    shares = svg.shares(_shares(told["states"]))
+    return '<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>' % (shares, tiles)
 
 
 def _sentence(document: doc.Document) -> str:
@@ -276,7 +276,7 @@ def _versions(hosts: t.Sequence[doc.Host]) -> str:
             most = found.most_common(1)[0][1]
             lines = "".join(
                 '<li><span class="version">%s</span>%s<span class="amount">%s</span></li>'
-                % (own(version, 120), svg.bar(number, most), count(number))
+                % (own(version, 120), svg.scaled(number, most), count(number))
                 for version, number in found.most_common(VERSIONS)
             )
             more = len(found) - VERSIONS

@@ -39,7 +39,7 @@ def shares(parts: t.Iterable[tuple[str, int]]) -> str:
     return _drawing("shares", "".join(drawn))
 
 
-def bar(value: float, most: float, colour: str = "accent") -> str:
+def scaled(value: float, most: float, colour: str = "accent") -> str:
     """A value on a scale that ends at `most`."""
     return _drawing("bar", _rect(colour, 0, max(LEAST, WIDE * value / most)) if most > 0 and value > 0 else "")
 

@@ -95,7 +95,7 @@ LEFT = {
 def left_by(monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str = "", dead: bool = False, **inputs: Any) -> Data:
     """What is found of a host whose node a rollout has left, and of one that is no node; `dead` is the cluster."""
 
-    def listed(*words: Any) -> list[Data]:
+    def listed(*words: Any, **more: Any) -> list[Data]:
         if dead:
             raise NpuError("List Node objects: the API server cannot be reached.", "Check it.")
         return [LEFT]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import typing
+from types import NoneType
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from ansible_collections.rebellions.npu.tests.unit.fixtures.schemas import valid
 
 def types_of(schema: dict[str, Any], kind: Any, at: str = "") -> list[str]:
     """Where a type and its part of the schema have other keys."""
-    args = [one for one in typing.get_args(kind) if one is not type(None)]
+    args = [one for one in typing.get_args(kind) if one is not NoneType]
     if typing.get_origin(kind) is list:
         return types_of(schema["items"], args[0], at + "[]")
     if not typing.is_typeddict(kind) and args and typing.get_origin(kind) is not dict:

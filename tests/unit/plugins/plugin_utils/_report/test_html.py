@@ -366,7 +366,11 @@ def test_shares_fill_their_place_and_even_one_of_a_thousand_is_seen() -> None:
 
 
 def test_bars_and_spans_stay_in_their_place() -> None:
-    assert wides(svg.bar(1, 4)) == [250.0] and wides(svg.bar(0, 4)) == [] and wides(svg.bar(0.001, 4)) == [svg.LEAST]
+    assert (
+        wides(svg.scaled(1, 4)) == [250.0]
+        and wides(svg.scaled(0, 4)) == []
+        and wides(svg.scaled(0.001, 4)) == [svg.LEAST]
+    )
     assert 'x="250.0" width="500.0"' in svg.span(10, 30, 40, "k")
     assert 'x="996.0" width="4.0"' in svg.span(40, 40, 40, "k")
     assert 'x="0.0" width="1000.0"' in svg.span(0, 0, 0, "k")
