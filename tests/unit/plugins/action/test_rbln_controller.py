@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,10 +96,10 @@ LEFT = {
 def left_by(monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str = "", dead: bool = False, **inputs: Any) -> Data:
     """What is found of a host whose node a rollout has left, and of one that is no node; `dead` is the cluster."""
 
-    def listed(*words: Any, **more: Any) -> list[Data]:
+    def listed(*words: Any, only: Callable[[Data], bool] = bool) -> list[Data]:
         if dead:
             raise NpuError("List Node objects: the API server cannot be reached.", "Check it.")
-        return [LEFT]
+        return [one for one in [LEFT] if only(one)]
 
     monkeypatch.setattr(rbln_controller, "read_login", lambda *words: SimpleNamespace(name="here", mark="m"))
     monkeypatch.setattr(Look, "_open", lambda *words: SimpleNamespace(list=listed))
