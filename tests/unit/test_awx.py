@@ -224,8 +224,10 @@ def test_drift_is_scheduled_where_reports_are_kept() -> None:
     }
     assert kept["NPU Report"] == {"rbln_report_path": "/npu/reports"}
     assert kept["NPU Drift"] == {"rbln_drift_exit": True, "rbln_report_path": "/npu/reports"}
-    off = schedules(rbln_awx_output="/npu", rbln_awx_schedules_enabled="false")
-    assert {str(on) for on in off.values()} == {"False"}
+    for said in ("false", False, "no"):
+        off = schedules(rbln_awx_output="/npu", rbln_awx_schedules_enabled=said)
+        assert {str(on) for on in off.values()} == {"False"}, said
+    assert schedules(rbln_awx_output="/npu", rbln_awx_schedules_enabled="") == found
 
 
 def test_templates_of_awx_reach_it_as_they_are() -> None:
