@@ -147,7 +147,7 @@ def may_begin(
         return outcome
     if not own.slot_timeout:
         return replace(outcome, reason=f"{outcome.reason} (for ever: {ROLLOUT}slot_timeout is 0)")
-    newest = max(record.started, *(one.since for one in record.nodes.values()))
+    newest = max(record.started, *(one.since for one in record.nodes.values() if one.pool == entry.pool))
     idle = min(by.waited, (now - moment(newest)).total_seconds())
     if idle >= own.slot_timeout:
         return Refuse(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime
 import typing as t
+from dataclasses import replace
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -438,6 +439,16 @@ def test_a_host_waits_no_longer_than_its_limit_while_nothing_moves() -> None:
     fleet.later(1)
     answer = fleet.ask("n0", waited=5000)
     assert isinstance(answer, Refuse) and answer.reason.startswith("No node began or ended for 600 s: rbln_rollout_max")
+
+
+def test_what_moves_in_another_pool_is_no_progress_of_this_one() -> None:
+    fleet = Fleet(waves=[], max_unavailable=1, slot_timeout=600)
+    fleet.see("n7", ready=False)
+    fleet.later(3600)
+    assert fleet.record is not None
+    other = NodeRecord("q", 1, DONE, stamp(fleet.now), run=RUN)
+    fleet.record = replace(fleet.record, nodes={**fleet.record.nodes, "m0": other})
+    assert isinstance(fleet.ask("n0", waited=600), Refuse)
 
 
 def test_a_foreign_cordon_is_waited_for_an_hour_unless_people_want_it_for_ever() -> None:
