@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import ssl
@@ -70,8 +71,10 @@ def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> Data:
     typed = normalise(raw, spec)
     found = {name[len(ROLLOUT) :]: typed[name] for name in spec}
     found.update({name: seconds(ROLLOUT + name, found[name]) for name in DURATIONS})
-    # -1 leaves it to the pod.
-    found["grace"] = -1 if str(found["grace"]).strip() == "-1" else int(seconds(ROLLOUT + "grace", found["grace"]))
+    # -1 leaves it to the pod. Less than a second is no 0, which would kill it at once.
+    found["grace"] = (
+        -1 if str(found["grace"]).strip() == "-1" else math.ceil(seconds(ROLLOUT + "grace", found["grace"]))
+    )
     if found["metrics"]:
         timeout = seconds(ROLLOUT + "metrics.timeout", found["metrics"]["timeout"])
         found["metrics"] = {**found["metrics"], "timeout": timeout}

@@ -144,6 +144,7 @@ def test_every_duration_has_a_unit_or_is_seconds() -> None:
     found = read(**own, metrics={"url": "https://p", "query": "up", "timeout": "1m"})
     assert [found[name] for name in own] == [86400.0, 90.0, 600.0, 120] and found["metrics"]["timeout"] == 60.0
     assert [read(grace=value)["grace"] for value in (-1, "-1", 30, "30")] == [-1, -1, 30, 30]
+    assert [read(grace=value)["grace"] for value in (0, "0.5", 1.5, "0.5m")] == [0, 1, 2, 30]
     pace = given.settings_of(read(soak="30m", slot_timeout="2h"), ["a"])["a"]
     assert (pace.soak, pace.slot_timeout) == (1800.0, 7200.0)
     # The defaults, and the empty answers of a survey.
