@@ -24,13 +24,14 @@ def to_group_with_hosts(
     group: str, groups: t.Mapping[str, list[str]], run: list[str], limit: t.Any = "", pool: t.Any = ""
 ) -> str:
     """The pattern of the group, within `pool` if there is one; AnsibleFilterError when the run reaches no host."""
+    pattern = "%s,&%s" % (group, pool) if pool else group
     if any(context.CLIARGS.get(option) for option in LOOKS):
-        return group
+        return pattern
     try:
         require_hosts(group, groups, run, limit if isinstance(limit, str) else "", str(pool or ""))
     except NpuError as exc:
         raise AnsibleFilterError(str(exc)) from None
-    return "%s,&%s" % (group, pool) if pool else group
+    return pattern
 
 
 class FilterModule:

@@ -44,3 +44,4 @@ def test_what_runs_nothing_needs_no_inventory(option: str, monkeypatch: pytest.M
     arguments: dict[str, Any] = {option: True}
     monkeypatch.setattr(context, "CLIARGS", arguments)
     assert FILTER("npu_nodes", {}, [], "") == "npu_nodes"
+    assert FILTER("npu_nodes", {}, [], "", "one") == "npu_nodes,&one"
