@@ -185,7 +185,7 @@ class ActionModule(Places, Answering):
         for one, plan in ((one, plans[one.host]) for one in hosts):
             way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
             mine = {"run": run, "node": one.node, "pool": one.pool, "wave": fleet.wave_of(one.node)}
-            turns[one.host] = {**mine, "left": fleet.left.get(one.node), **way}
+            turns[one.host] = {**mine, "left": fleet.stays(one), **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)

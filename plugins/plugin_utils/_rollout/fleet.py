@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from .record import Record
 from .resume import planned
 from .settings import Settings, share
-from .states import REQUIRED, utc
+from .states import REQUIRED, ROLLOUT, utc
 from .turn import Store
 from .view import NodeView
 from .waves import order_nodes
@@ -26,6 +26,7 @@ Data = t.Mapping[str, t.Any]
 GOAL = ("driver_source", "driver_version", "driver_runfile_sha256", "driver_package_names")
 # Pools whose windows open within this time go side by side: the first waits for the last no longer than that.
 TOGETHER = datetime.timedelta(hours=1)
+LATER = "is of a wave after %slast_wave" % ROLLOUT
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,12 @@ class Fleet:
     def wave_of(self, node: str) -> int:
         entry = self.record.nodes.get(node) if self.record else None
         return entry.wave if entry else 0
+
+    def stays(self, one: Going) -> str:
+        """Why a host is left as it is in this run; empty when it goes. What is under way goes on in any wave."""
+        entry = self.record.nodes.get(one.node) if self.record else None
+        last = self.settings[one.pool].last_wave if entry and not entry.under_way else 0
+        return LATER if 0 < last < self.wave_of(one.node) else self.left.get(one.node, "")
 
 
 def goal_of(wanted: t.Iterable[Data], prefix: str) -> str:

@@ -12,13 +12,11 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._plan.words import change, count, disruption, hosts
 from .._text.screen import BAD, CHANGE, DISRUPT, TITLE, UNSURE, Line, some
-from .fleet import Fleet, Going, seconds_of
+from .fleet import LATER, Fleet, Going, seconds_of
 from .settings import Settings
-from .states import ROLLOUT
 
 # More waves, groups of hosts, or pods than these are counted.
 MOST_WAVES, MOST_GROUPS, MOST_NAMES = 12, 8, 8
-LATER = "is of a wave after %slast_wave" % ROLLOUT
 
 
 @dataclass(frozen=True)
@@ -98,9 +96,9 @@ def table(
                 left[one.host] = fleet.left[one.node]
             else:
                 number = fleet.wave_of(one.node)
-                last = fleet.settings[one.pool].last_wave
-                if last and number > last:
-                    left[one.host] = LATER
+                stays = fleet.stays(one)
+                if stays:
+                    left[one.host] = stays
                 rows.setdefault(number, []).append(row(one, number, pods.get(one.host, Pods())))
     waves = [rows[number] for number in sorted(rows)]
     times = [seconds_of(fleet, forks) for fleet in fleets]

@@ -132,7 +132,8 @@ def planned_by(tmp_path: Path, *argv: str) -> str:
     made = {"steps": [{**STEP, "now": "1", "wanted": "2", "reason": "", "after": ""}], "stops": [], "cautions": [],
             "wanted": {}, "observation": {"ansible_facts": facts}}  # fmt: skip
     show = {"name": "Show the plan", "rebellions.npu.rbln_plan_show": {}, "run_once": True}
-    tasks = [{"ansible.builtin.set_fact": {"rbln_preflight_plan": made}}, cut, show]
+    leave = {"rebellions.npu.rbln_rollout": {"act": "leave"}, "check_mode": True}
+    tasks = [{"ansible.builtin.set_fact": {"rbln_preflight_plan": made}}, cut, show, leave]
     mine = {"__rbln_rollout_upgrade": plan_play["vars"]["__rbln_rollout_upgrade"]}
     book = [{"hosts": "all", "gather_facts": False, "vars": mine, "tasks": tasks}]
     (tmp_path / "book.yml").write_text(yaml.safe_dump(book))
@@ -155,6 +156,8 @@ def test_the_playbook_plan_shows_what_site_or_upgrade_would_do(tmp_path: Path) -
     lines = planned_by(tmp_path, "-e", "rbln_plan_upgrade=yes", "-e", "rbln_rollout_last_wave=1").splitlines()
     assert "Rollout of 3 hosts in 3 waves, as the playbook upgrade goes" in lines
     assert "Hosts: 1 to change, 0 as wanted, 2 left as they are." in lines
+    # Check mode says of each host what the run would do with it.
+    assert [line for line in lines if line.startswith("changed: [")] == ["changed: [n1]"]
 
 
 def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
