@@ -47,7 +47,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, typed_input
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import PLAYBOOKS, require_kept, typed_input
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Member, Named
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, OPERANDS, SHORT
@@ -122,6 +122,8 @@ class ActionModule(OfTask, Answering):
         began, left = utc(), _Left([], [])
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
+        with _found(findings, list(hosts)):
+            require_kept(hosts, task_vars.get("groups") or {})
         pools = _pools(task_vars) if look == CONTROLLER else None
         for kind in kinds:
             _read_inputs(kind, findings)

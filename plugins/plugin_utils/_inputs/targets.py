@@ -72,6 +72,18 @@ def _require_pool(group: str, groups: t.Mapping[str, t.Sequence[str]], pool: str
         raise NpuError("%s is %s, and that group has no host of %s." % (POOL, pool, group), "Name another group.")
 
 
+def require_kept(hosts: t.Mapping[str, t.Mapping[str, t.Any]], groups: t.Mapping[str, t.Sequence[str]]) -> None:
+    """NpuError when the run goes beyond the pool that a host names: plays do not read it from an inventory."""
+    for host, variables in hosts.items():
+        pool = str(variables.get(POOL) or "")
+        if pool and "{{" not in pool and host not in (groups.get(pool) or ()):
+            raise NpuError(
+                "%s is %s in the inventory, which keeps no run to that group: this one also goes to %s."
+                % (POOL, pool, host),
+                "Remove it there, and give it as an extra variable, -e %s=%s." % (POOL, pool),
+            )
+
+
 def typed_input(name: str, value: t.Any, default: t.Any = None) -> t.Any:
     """The typed value of an input of a role or of the playbooks; its default, or None, when it is not set.
 

@@ -55,6 +55,16 @@ def test_what_is_wrong_for_one_host_stops_no_other() -> None:
     assert result == {"changed": False, "problems": []}
 
 
+def test_a_pool_that_the_inventory_names_keeps_no_run_to_it() -> None:
+    """The plays take it from an extra variable alone, so a host outside of it shows where it came from."""
+    hosts: Data = {"a": {"rbln_pool": "one"}, "b": {"rbln_pool": "one"}}
+    result = Look()._look("inputs", True, {**of_play(hosts), "groups": {"one": ["a"]}})
+    assert result["failed"] and "this one also goes to b. Next: " in result["msg"]
+    for kept in ({"one": ["a", "b", "z"]}, {"one": ["b", "a"]}):
+        assert not Look()._look("inputs", True, {**of_play(hosts), "groups": kept})["problems"]
+    assert not Look()._look("inputs", True, of_play({"a": {"rbln_pool": ""}, "b": {}}))["problems"]
+
+
 @pytest.mark.parametrize(
     "run, skip, expected",
     [
