@@ -165,7 +165,9 @@ class ActionModule(Places, Answering):
             require_rollout_rights(cluster, [(place.operands, policy) for place, policy in policies], first.login[0])
         settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
         wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
-        fleet = Fleet(hosts, settings, set(nodes.values()), goal_of(wanted, INPUT))
+        # Of a host that is stopped, or stays as it is, nobody knows whether what has failed there works again.
+        seen = {node for host, node in nodes.items() if host in mine or works(plans[host])}
+        fleet = Fleet(hosts, settings, seen, goal_of(wanted, INPUT))
         hooks = any(place.given["before"] or place.given["after"] for place in places)
         if not hosts or not (cluster or fleet.limited or hooks):
             # Without a node and without limits there is nothing to wait for.

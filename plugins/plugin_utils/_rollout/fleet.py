@@ -49,7 +49,7 @@ class Going:
 
 @dataclass
 class Fleet:
-    """Hosts that share one record. `nodes` are those of all hosts of the run in it, changed or not.
+    """Hosts that share one record. `nodes` are those of hosts that are to change, and of those that work as they are.
 
     `left` says why a node of `going` is in no wave.
     """

@@ -94,6 +94,21 @@ def test_a_host_whose_node_is_not_known_stops_no_other() -> None:
     assert list(wrong) == ["a"] and " Next: Set rbln_node_name for a." in wrong["a"]
 
 
+def test_a_host_that_is_stopped_does_not_count_as_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its failure stays in the record, so that no other wave begins without it."""
+    seen: list[Any] = []
+    monkeypatch.setattr(rbln_rollout, "require_rollout_rights", lambda *more: None)
+    monkeypatch.setattr(rbln_rollout, "policy_of", lambda *more: None)
+    monkeypatch.setattr(Rollout, "_store", lambda *more: SimpleNamespace(claim=lambda run: None))
+    monkeypatch.setattr(Fleet, "cut", lambda self, *more: seen.append(self.nodes))
+    hosts = {"host-%d" % number: plan(number, number == 1) for number in range(1, 5)}
+    hosts["host-2"]["stops"] = [{"code": "disk_full"}]
+    hosts["host-3"]["unrepaired"] = ["device_lost"]
+    play = {**of_play(**hosts), "ansible_run_tags": ["all"]}
+    Rollout(*(machine("node-%d" % number, number) for number in range(1, 5)))._plan({}, play)
+    assert seen == [{"node-1", "node-4"}]
+
+
 def linear(strategy: str = "linear", parent: bool = True) -> Rollout:
     """In a play with this strategy."""
     rollout = Rollout()
