@@ -197,8 +197,8 @@ def begun(record: Record, node: str, now: datetime.datetime, run: str) -> Record
     """The record with a slot for the node; one that is taken over keeps its state and its time."""
     entry = record.nodes[node]
     if entry.state == REBOOT:
-        # It no longer waits for a person: it has a slot again.
-        entry = replace(entry, state=HOST)
+        # It no longer waits for a person: it has a slot again, and how long the person took tells nothing of the next.
+        entry = replace(entry, state=HOST, since=stamp(now))
         record = _with(record, node, entry)
     if entry.under_way:
         return (

@@ -531,7 +531,10 @@ def test_the_next_run_takes_up_first_what_a_person_has_rebooted() -> None:
     assert isinstance(fleet.ask("n2", run="run-2"), Wait)
     assert fleet.ask("n1", run="run-2") == Begin(1, resume=True)
     assert isinstance(fleet.ask("n2", run="run-2"), Wait)
+    fleet.later(60)
     fleet.end("n1", run="run-2")
+    # The time until the reboot is no part of the estimate of the next rollout.
+    assert fleet.record.nodes["n1"].seconds == 60
     fleet.see("n1")
     assert fleet.ask("n2", run="run-2").wave == 2
     # One whose plan was empty after the reboot is done.
