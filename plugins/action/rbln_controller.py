@@ -123,7 +123,7 @@ class ActionModule(OfTask, Answering):
         judged = look == CONTROLLER and JUDGED in task_vars
         misspelt, warnings = (False, []) if judged else self._judge_names(hosts, findings)
         with _found(findings, list(hosts)):
-            require_kept(hosts, task_vars.get("groups") or {})
+            require_kept(HOSTS, task_vars.get("groups") or {}, hosts)
         pools = _pools(task_vars) if look == CONTROLLER else None
         for kind in kinds:
             _read_inputs(kind, findings)

@@ -72,15 +72,21 @@ def _require_pool(group: str, groups: t.Mapping[str, t.Sequence[str]], pool: str
         raise NpuError("%s is %s, and that group has no host of %s." % (POOL, pool, group), "Name another group.")
 
 
-def require_kept(hosts: t.Mapping[str, t.Mapping[str, t.Any]], groups: t.Mapping[str, t.Sequence[str]]) -> None:
-    """NpuError when the run goes beyond the pool that a host names: plays do not read it from an inventory."""
+def require_kept(
+    group: str, groups: t.Mapping[str, t.Sequence[str]], hosts: t.Mapping[str, t.Mapping[str, t.Any]]
+) -> None:
+    """NpuError when the run goes to a host of the group outside of the pool that its variables name.
+
+    The playbooks take the pool from an extra variable: of an inventory they would not read it in time.
+    """
+    mine = frozenset(groups.get(group) or ())
     for host, variables in hosts.items():
         pool = str(variables.get(POOL) or "")
-        if pool and "{{" not in pool and host not in (groups.get(pool) or ()):
+        if host in mine and pool and "{{" not in pool and host not in (groups.get(pool) or ()):
             raise NpuError(
-                "%s is %s in the inventory, which keeps no run to that group: this one also goes to %s."
-                % (POOL, pool, host),
-                "Remove it there, and give it as an extra variable, -e %s=%s." % (POOL, pool),
+                "%s is %s, and this run also goes to %s, which is not in that group." % (POOL, pool, host),
+                "Give it as an extra variable, -e %s=%s, and not in the inventory or a play; or use --limit."
+                % (POOL, pool),
             )
 
 

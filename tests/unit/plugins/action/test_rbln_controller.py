@@ -58,9 +58,11 @@ def test_what_is_wrong_for_one_host_stops_no_other() -> None:
 def test_a_pool_that_the_inventory_names_keeps_no_run_to_it() -> None:
     """The plays take it from an extra variable alone, so a host outside of it shows where it came from."""
     hosts: Data = {"a": {"rbln_pool": "one"}, "b": {"rbln_pool": "one"}}
-    result = Look()._look("inputs", True, {**of_play(hosts), "groups": {"one": ["a"]}})
-    assert result["failed"] and "this one also goes to b. Next: " in result["msg"]
-    for kept in ({"one": ["a", "b", "z"]}, {"one": ["b", "a"]}):
+    nodes = {"npu_nodes": ["a", "b"]}
+    result = Look()._look("inputs", True, {**of_play(hosts), "groups": {**nodes, "one": ["a"]}})
+    assert result["failed"] and "also goes to b, which is not in that group. Next: " in result["msg"]
+    # The playbook bundle goes to hosts of another group.
+    for kept in ({**nodes, "one": ["a", "b", "z"]}, {"npu_bundle": ["a", "b"], "one": []}):
         assert not Look()._look("inputs", True, {**of_play(hosts), "groups": kept})["problems"]
     assert not Look()._look("inputs", True, of_play({"a": {"rbln_pool": ""}, "b": {}}))["problems"]
 
