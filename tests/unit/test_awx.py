@@ -248,6 +248,10 @@ def test_no_secret_is_made_where_none_is_given_and_none_is_in_a_name() -> None:
     for given in ('{"clusters": [], "a": true}', {"clusters": [], "a": True}):
         secret = [args["inputs"] for module, args in objects(rbln_awx_pull_secret=given) if module == "credential"]
         assert secret[1] == {"dockerconfigjson": '{"clusters": [], "a": true}'}, secret
+    # Ansible shows the item of a loop that fails, whatever its label is.
+    planted = {"rbln_awx_kubeconfig": "clusters: [PLANTED]", "rbln_awx_pull_secret": "PLANTED"}
+    for task in TASKS:
+        assert "PLANTED" not in str(rendered(task.get("loop", ""), **planted)), task["name"]
     credentials = [task for task in TASKS if "awx.awx.credential" in task]
     assert [task["no_log"] for task in credentials] == [True]
     assert [module for module, _args in objects(rbln_awx_kubeconfig="") if module == "credential"] == []
