@@ -154,8 +154,8 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
             assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
             controller.launch("NPU Upgrade", answers).unchanged(A, B)
         with part.case("Remove"):
-            controller.launch("NPU Remove", check=True).good(A, B)
-            controller.launch("NPU Remove").good(A, B)
+            controller.launch("NPU Remove", {"rbln_pool": "npu_nodes"}, check=True).good(A, B)
+            controller.launch("NPU Remove", {"rbln_pool": "npu_nodes"}).good(A, B)
     hosts.state.update({A: "dirty", B: "dirty"})
 
 

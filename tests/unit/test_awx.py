@@ -181,6 +181,8 @@ def test_every_answer_of_a_survey_is_an_input_and_has_a_good_default() -> None:
             assert question["required"] or variable == "rbln_pool"
             for choice in question["choices"] or []:
                 assert typed_input(variable, choice) == choice
+    # No empty answer removes everything from all hosts.
+    assert [name for name, survey in surveys().items() if survey["spec"][0]["required"]] == ["NPU Remove"]
     waves = [q for q in surveys()["NPU Upgrade"]["spec"] if q["variable"] == "rbln_rollout_waves"]
     assert typed_input("rbln_rollout_waves", waves[0]["default"]) == ["1", "10%", "50%", "100%"]
     assert "rbln_pool" in PLAYBOOKS
