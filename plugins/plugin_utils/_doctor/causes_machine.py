@@ -109,7 +109,8 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         "The clock of the host and that of the controller differ.",
         "`timedatectl` on the host and on the controller",
         "Let a time service set the clock: `timedatectl set-ntp true`, or chrony.",
-        ("machine:clock", "pod:*~not yet valid"),
+        # A certificate that "is after" its time has most likely expired.
+        ("machine:clock", "pod:*~not yet valid(?!: current time \\S+ is after )"),
         ("node_not_ready", "image_not_pulled", "cdi_spec_stale", "runtime_not_restarted"),
     ),
     Cause(

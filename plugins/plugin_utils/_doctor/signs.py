@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import typing as t
 
-from .._text.line import line
+from .._text.line import both_ends, line
 
 # How sure a sign is: something is wrong, it may be, or a look could not tell.
 WRONG, DOUBTFUL, UNKNOWN = "wrong", "doubtful", "unknown"
 LEVELS = (WRONG, DOUBTFUL, UNKNOWN)
 # Characters of what a look has said.
-SAID = 400
+SAID = 600
 
 
 class Sign(t.NamedTuple):
@@ -35,7 +35,7 @@ class Sign(t.NamedTuple):
 def sign(code: str, look: str, said: t.Any, level: str = WRONG, step: str = "", node: str = "", **values: str) -> Sign:
     """A sign whose text is one short line."""
     named = tuple((name.upper(), value) for name, value in values.items() if value)
-    return Sign(code, look, line(said, SAID).rstrip("."), level, line(step, SAID), node, named)
+    return Sign(code, look, both_ends(said, SAID).rstrip("."), level, line(step, SAID), node, named)
 
 
 def sign_of_error(code: str, look: str, error: t.Any, level: str = WRONG, node: str = "") -> Sign:

@@ -10,7 +10,7 @@ import typing as t
 
 from .._objects.names import INPUT, OPERANDS
 from .._objects.placement import Data
-from .._text.line import line
+from .._text.line import both_ends, line
 
 # Reasons for which a container waits: its image is not on the node.
 PULLS = (
@@ -84,7 +84,7 @@ def pull_problem(container: Data, events: t.Iterable[Data]) -> tuple[str, str, s
     # The name of an image, also in an address, may look like a cause: registry.example/denied:404.
     words = _ADDRESS.sub("", why.replace(image, "") if image else why)
     fitting = (step for reasons, form, step in _STEPS if reason in reasons and re.search(form, words, re.I))
-    told = line(why, _MOST_WORDS).rstrip(".")
+    told = both_ends(why, _MOST_WORDS).rstrip(".")
     of_image = " for image %s" % image if image else ""
     detail = "container %s: %s%s%s" % (container.get("name", ""), reason, of_image, ": " + told if told else "")
     return reason, detail, next(fitting, _UNKNOWN_STEP)

@@ -16,3 +16,12 @@ def line(text: t.Any, longest: int = LONGEST) -> str:
     """`text`, clean, on one line of at most `longest` characters."""
     told = " ".join(clean(str(text)[: 4 * longest]).split())
     return told if len(told) <= longest else told[: longest - 3] + "..."
+
+
+def both_ends(text: t.Any, longest: int = LONGEST) -> str:
+    """`text` as `line` has it; of a longer one the middle is left out, as a chain of errors ends with its first."""
+    told = line(text, 16 * longest)
+    if len(told) <= longest:
+        return told
+    head = (longest - 5) // 2
+    return "%s ... %s" % (told[:head], told[head + 5 - longest :])

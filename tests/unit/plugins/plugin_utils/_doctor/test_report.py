@@ -103,4 +103,4 @@ def test_many_hosts_and_many_causes_fit_on_a_screen() -> None:
 
 def test_a_sign_is_one_short_line_without_a_control_character() -> None:
     one = sign("check:link_full", "look", "a\n\x1b[31mb" + "x" * 2000)
-    assert len(one.said) <= 400 and "\n" not in one.said
+    assert len(one.said) <= 600 and "\n" not in one.said
