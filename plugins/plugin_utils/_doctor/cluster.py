@@ -14,6 +14,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from .._cluster.api import ApiError, Cluster, Data
 from .._cluster.capabilities import discover
 from .._cluster.rights import require_rights
+from .._components.device_plugin import NAME as PLUGIN
 from .._components.registry import COMPONENT_LABEL, component_of
 from .._deliver_cluster.opened import rights_of
 from .._deliver_cluster.operator import NORMAL, decide, find_operator
@@ -22,13 +23,14 @@ from .._nodes.marks import TAINT, is_cordoned, is_ours
 from .._nodes.match import find_nodes
 from .._nodes.nodes import Hosts
 from .._nodes.pods import Known, problem_text
-from .._nodes.readiness import allocatable_npus, left_out, node_ready
+from .._nodes.readiness import allocatable_npus, left_out, node_ready, workload_of
 from .._nodes.records import PodProblem
 from .._nodes.revisions import Revisions
 from .._nodes.taints import seconds
 from .._nodes.verdict import DISCOVERED, has_npu, judge_daemon_set
 from .._objects.inputs import Inputs
-from .._objects.parts import SELECTOR, object_name
+from .._objects.model import CONTAINER
+from .._objects.parts import SELECTOR, SKIP_LABEL, object_name
 from .signs import DOUBTFUL, UNKNOWN, WRONG, Sign, sign, sign_of_error
 
 # Words of an error of the API server: (words, code), the first that fits.
@@ -187,11 +189,26 @@ class Look:
         elif is_cordoned(node):
             who = "by a rollout of ours" if is_ours(node) else "by others"
             self._add(sign("node:cordoned", told, "node %s is cordoned %s" % (name, who), DOUBTFUL, node=name))
-        expected = next(one["expected"] for one in self._hosts.members if one["host"] == host)
-        offered = allocatable_npus(node, self._inputs["resource_name"])
-        if expected is not None and offered != expected and self._inputs["device_plugin"]["enabled"]:
-            words = "node %s offers %d %s, its host has %d" % (name, offered, self._inputs["resource_name"], expected)
-            self._add(sign("node:allocatable", told, words, node=name))
+        if self._inputs["device_plugin"]["enabled"] and not self._is_spared(node):
+            self._offer(node, next(one["expected"] for one in self._hosts.members if one["host"] == host))
+
+    def _is_spared(self, node: Data) -> bool:
+        """Whether people keep a node from containers with NPUs."""
+        labels = node["metadata"].get("labels") or {}
+        return labels.get(SKIP_LABEL) == "true" or workload_of(self._inputs, labels) != CONTAINER
+
+    def _offer(self, node: Data, expected: int | None) -> None:
+        """Whether a node offers the NPUs of its host, and whether a closed gate is the reason that it does not."""
+        name, resource = node["metadata"]["name"], self._inputs["resource_name"]
+        offered = allocatable_npus(node, resource)
+        if expected is None or offered == expected:
+            return
+        words = "node %s offers %d %s, its host has %d" % (name, offered, resource, expected)
+        self._add(sign("node:allocatable", "the Node object", words, node=name))
+        closed = left_out(self._inputs, "device_plugin", PLUGIN, node) if expected else ""
+        if closed:
+            words = "the device plugin is not to run on node %s: %s" % (name, closed)
+            self._add(sign("pod:NotSelected", "the Node object", words, node=name))
 
     def _operands(self, nodes: t.Mapping[str, Data]) -> None:
         space = self._inputs["namespace"]
@@ -276,8 +293,9 @@ class Look:
         waiting = [one for one in pods if not (one.get("spec") or {}).get("nodeName") and _unscheduled(one, resource)]
         if not waiting:
             return
-        offered = sum(allocatable_npus(node, resource) for node in nodes.values() if not is_cordoned(node))
-        held = {_name(one): _npus(one, resource) for one in pods if (one.get("spec") or {}).get("nodeName")}
+        serving = {name: allocatable_npus(node, resource) for name, node in nodes.items() if not is_cordoned(node)}
+        offered = sum(serving.values())
+        held = {_name(one): _npus(one, resource) for one in pods if (one.get("spec") or {}).get("nodeName") in serving}
         first = "%d pods wait for %s, such as %s" % (len(waiting), resource, _name(waiting[0]))
         if offered and sum(held.values()) >= offered:
             holders = ", ".join("%s (%d)" % one for one in sorted(held.items())[:5])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.causes import cause_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster import Look
+from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.order import ordered
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import explain_pod
 
 Data = dict[str, Any]
@@ -63,3 +64,51 @@ def test_the_end_of_a_long_message_tells_the_cause(said: str, cause: str) -> Non
     found = cause_of(one)
     assert found is not None and found.id == cause, one.said
     assert len(one.said) <= 600
+
+
+def node(name: str, npus: int, cordoned: bool = False, **labels: str) -> Data:
+    status = {"allocatable": {RESOURCE: str(npus)}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
+
+
+def wants(name: str, npus: int, where: str = "") -> Data:
+    spec = {"nodeName": where, "containers": [{"resources": {"limits": {RESOURCE: str(npus)}}}]}
+    waits = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "0/2 nodes are available: Insufficient %s" % RESOURCE,
+    }
+    return {
+        "metadata": {"namespace": "x", "name": name},
+        "spec": spec,
+        "status": {"conditions": [] if where else [waits]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("held_by", "cause"), [(("b",), "pods_wait_for_npus"), (("a", "b"), "npus_all_taken"), (("a",), "npus_all_taken")]
+)
+def test_what_is_held_on_a_cordoned_node_is_not_missing_elsewhere(held_by: tuple[str, ...], cause: str) -> None:
+    """The pods of the cordoned node b hold none of the NPUs that a offers."""
+    one = look()
+    pods = [wants("waits", 2), *(wants("held-" + where, 2, where) for where in held_by)]
+    one._cluster.list = lambda *_kind, **_how: pods
+    one._waiting({"a": node("a", 2), "b": node("b", 2, cordoned=True)})
+    assert [found.id for found in map(cause_of, one._signs) if found] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("label", "causes"),
+    [
+        ({}, ["npus_not_allocatable"]),
+        # People keep the node for something else.
+        ({"rebellions.ai/npu.deploy.skip": "true"}, []),
+        ({"rebellions.ai/npu.workload.config": "vm-passthrough"}, []),
+        ({"rebellions.ai/npu.deploy.device-plugin": "false"}, ["gates_closed", "npus_not_allocatable"]),
+    ],
+)
+def test_a_node_without_the_plugin_says_why_it_offers_none(label: dict[str, str], causes: list[str]) -> None:
+    one = look(device_plugin={"enabled": True}, workload="container", require_gate=False)
+    one._hosts.members, one._of_hosts, one._host_of = [{"host": "h", "expected": 2}], {"h": []}, {"a": "h"}
+    one._node(node("a", 0, **label), "h")
+    assert [found.cause.id for found in ordered(one._of_hosts["h"])] == causes
