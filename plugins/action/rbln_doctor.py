@@ -62,7 +62,7 @@ class ActionModule(Operands):
             known = {one["host"]: _observed(task_vars["hostvars"].raw_get(one["host"])) for one in members}
             seen = Look(self._open(inputs), inputs, hosts, known).signs()
         except NpuError as exc:
-            seen = Clustered(signs_of_error(exc), {}, {})
+            seen = Clustered(signs_of_error(exc), {str(one["host"]): [] for one in members}, {})
         name = str(members[0]["cluster"]) if members else ""
         return {"changed": False, "cluster": name, **clean_all(seen._asdict())}
 
@@ -87,10 +87,11 @@ class ActionModule(Operands):
         whole = [
             Place(name, tuple(ordered(one for each in found for one in each.signs))) for name, found in clusters.items()
         ]
-        faults = {place.name: first(place) for place in places}
-        of_all = {place.name: first(place) for place in whole}
+        faults = {place.name: first(place, place.name) for place in places}
+        of_all = {place.name: place for place in whole}
         for host, found in of_cluster.items():
-            faults[host] = faults[host] or of_all[found[0].cluster] if found else faults[host]
+            if found and not faults[host]:
+                faults[host] = first(of_all[found[0].cluster], host)
         lines = screen(places, whole)
         result: Result = {"changed": False, "doctor": clean_all(document(places, whole)), "first": clean_all(faults)}
         result["lines"] = [clean(text, True) for text, _tone in lines]

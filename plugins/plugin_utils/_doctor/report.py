@@ -78,13 +78,13 @@ def document(hosts: t.Sequence[Place], clusters: t.Sequence[Place]) -> Data:
     }
 
 
-def first(place: Place) -> str:
-    """The most likely cause in one sentence with its next step; empty where nothing is wrong."""
+def first(place: Place, host: str = "") -> str:
+    """The most likely cause in one sentence with its next step for a host; empty where nothing is wrong."""
     sure = [one for one in place.found if one.level == WRONG]
     if not sure:
         return ""
     # What stands first explains the rest, whether it is a fault by itself or not.
-    told = _told(place.found[0], place.name)
+    told = _told(place.found[0], host)
     return "%s: %s Next: %s" % (told["id"], told["what"], told["remedy"])
 
 

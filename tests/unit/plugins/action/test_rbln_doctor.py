@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.action.rbln_doctor import ActionModule
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.signs import sign
 from ansible_collections.rebellions.npu.tests.unit.fixtures.planned import facts, runtimes
 
@@ -87,6 +88,25 @@ def test_a_fault_of_the_cluster_is_the_cause_of_what_its_hosts_show() -> None:
     # A host without a fault of its own fails with its cluster where that is asked for; one of no cluster does not.
     assert [bool(result["first"][host]) for host in "abc"] == [True, True, False]
     assert result["first"]["b"].startswith("quota_exceeded: ") and "lines" not in result
+
+
+def test_the_next_step_of_a_cluster_names_the_host_that_fails_for_it() -> None:
+    closed = sign("pod:NotSelected", "DaemonSet p", "the node selector excludes the node")
+    result, _shown = run({"a": seen(**asked([closed], {"a": []}))})
+    assert "--limit a" in result["first"]["a"] and "--limit k" not in result["first"]["a"]
+
+
+def test_hosts_of_a_cluster_that_cannot_be_opened_share_its_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Any, task_vars: Any) -> Any:
+        raise NpuError("The kubeconfig /x does not exist on the controller.", "Give a path.")
+
+    monkeypatch.setattr(ActionModule, "_inputs", refuse)
+    members = [{"host": host, "cluster": "k"} for host in "ab"]
+    action = Show(act="cluster", members=members)
+    found = action.run(None, {"inventory_hostname": "a", "hostvars": HostVars()})
+    assert found["hosts"] == {"a": [], "b": []}
+    result, _shown = run({"a": seen(__rbln_doctor_cluster=found), "b": seen(), "c": seen()})
+    assert [one.partition(":")[0] for one in result["first"].values()] == ["kubeconfig_wrong", "kubeconfig_wrong", ""]
 
 
 def test_clusters_of_one_name_stay_apart() -> None:
