@@ -108,8 +108,8 @@ def _proxies(host: Host, pids: t.Mapping[str, int], timeout: float) -> list[Data
 
 def _address(proxy: str) -> str:
     """host:port of a proxy, without a user and a password; empty for what is none."""
-    parts = urlsplit(proxy if "//" in proxy else "//" + proxy)
     try:
+        parts = urlsplit(proxy if "//" in proxy else "//" + proxy)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return ""

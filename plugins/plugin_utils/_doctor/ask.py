@@ -26,14 +26,16 @@ def asked_of(facts: Data) -> dict[str, t.Any]:
 def asked_names(repository: t.Any, registry: t.Any) -> list[str]:
     """The names in the address of the driver's repository and in the prefix of images; an address is no name."""
     address = str(repository.get("url") or "") if isinstance(repository, t.Mapping) else ""
-    found = [urlsplit(address).hostname or ""]
-    place = str(registry or "").partition("/")[0]
+    found = [_host_in(address), _host_in("//" + str(registry or "").partition("/")[0])]
+    return list(dict.fromkeys(name for name in found if name and not _is_address(name)))
+
+
+def _host_in(address: str) -> str:
     try:
-        found.append(urlsplit("//" + place).hostname or "")
+        return urlsplit(address).hostname or ""
     except ValueError:
         # The run that uses it says what is wrong with it.
-        pass
-    return list(dict.fromkeys(name for name in found if name and not _is_address(name)))
+        return ""
 
 
 def _is_address(name: str) -> bool:

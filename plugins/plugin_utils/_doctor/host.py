@@ -27,7 +27,7 @@ SKEW = 60.0
 FREE_BYTES, FREE_SHARE = 64 * 1024 * 1024, 0.02
 # (words of a failure, code), the first that fits.
 _NOT_REACHED = (
-    (r"Could not resolve hostname|Name or service not npus|getaddrinfo|nodename nor servname", "reach:name"),
+    (r"Could not resolve hostname|\[Errno -\d|getaddrinfo|nodename nor servname", "reach:name"),
     (r"Permission denied \(|Authentication failed|Invalid/incorrect password|Too many authentication", "reach:login"),
     (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "reach:host_key"),
     (r"become does not work|privilege escalation|sudo|not in the sudoers|become password", "reach:become"),

@@ -78,6 +78,7 @@ def test_who_has_a_file_open_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         ("proxy.example", "proxy.example:80"),
         ("http://user:pa@ss@proxy.example:8080", "proxy.example:8080"),
         ("http://proxy.example:port", ""),
+        ("http://[proxy.example:3128", ""),
         ("", ""),
     ],
 )

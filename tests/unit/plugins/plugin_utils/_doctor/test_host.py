@@ -166,6 +166,7 @@ def test_ready_files_that_are_missing_on_a_host_that_passes() -> None:
     ("said", "first"),
     [
         ("a cannot be reached: ssh: Could not resolve hostname a: Name or service not known", "name_not_known"),
+        ("a cannot be reached: [Errno -2] Name or service not known", "name_not_known"),
         ("a cannot be reached: u@a: Permission denied (publickey,password)", "login_refused"),
         ("a cannot be reached: Host key verification failed", "host_key_changed"),
         ("a cannot be reached: connect to host 127.0.0.1 port 9: Connection refused", "host_unreachable"),
@@ -196,6 +197,7 @@ def test_what_is_asked_follows_from_what_was_seen() -> None:
         "reg.example",
     ]
     assert asked_names({"url": "http://10.1.2.3/x"}, "[::1]:5000") == [] == asked_names(None, None)
+    assert asked_names({"url": "https://[packages/x"}, "reg.example/team") == ["reg.example"]
 
 
 @pytest.mark.parametrize(("clock", "skewed"), [(99.0, -1.0), (100.0, 0.0), (105.0, 0.0), (112.5, 2.5)])
