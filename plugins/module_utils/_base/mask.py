@@ -43,7 +43,8 @@ _NOT = (
 # Nor is the next word of a sentence.
 _PROSE = (
     r"(?![ \t]*(?:is|are|was|not|must|cannot|can|could|has|have|the|a|an|it|of|in|for|to|and|or|with|should|by|from|"
-    r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error)"
+    r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error|"
+    r"unexpected|get|post|head)"
     r"(?:[\s,;.:]|$))"
 )
 # Nor is the next variable, where one is set to nothing: NAME= with nothing before the sign. A padding is no sign.

@@ -156,6 +156,8 @@ HARMLESS = [
     "token_file = /var/run/secrets/kubernetes.io/serviceaccount/token",
     "/var/run/secrets/kubernetes.io/serviceaccount/token: permission denied",
     'Get "https://auth.example/token": dial tcp: lookup auth.example: no such host',
+    'failed to fetch oauth token: Post "https://auth.example/token": dial tcp: lookup auth.example: no such host',
+    "failed to fetch anonymous token: unexpected status: 401 Unauthorized",
     'WWW-Authenticate: Bearer realm="https://auth.example/token",service="registry"',
     "tokens_per_second = 3",
     "automountServiceAccountToken: false",

@@ -101,6 +101,12 @@ def test_many_hosts_and_many_causes_fit_on_a_screen() -> None:
     assert "      seen   ... and 5 more" in texts(place("a", *evidence))
 
 
+def test_a_sign_repeats_no_secret_of_a_log_or_an_event() -> None:
+    log = "plugin ended with code 1: DB_PASSWORD=n0t-a-Real-one-7; http://joe:n0t-a-Real-one-7@proxy:1 " + "x" * 999
+    told = sign_of_error("pod:Error", "pod p", log + ". Next: Use --token n0t-a-Real-one-7")
+    assert "n0t-a" not in told.said + told.step and "DB_PASSWORD=********" in told.said
+
+
 def test_a_sign_is_one_short_line_without_a_control_character() -> None:
     one = sign("check:link_full", "look", "a\n\x1b[31mb" + "x" * 2000)
     assert len(one.said) <= 600 and "\n" not in one.said
