@@ -85,7 +85,10 @@ class Hider:
 
     def finish(self, texts: t.Mapping[str, str]) -> dict[str, str]:
         """The texts, noted before, without any secret or serial number that one of them has told."""
-        known = sorted((one for one in self._secrets if is_telling(one)), key=len, reverse=True)[:MOST]
+        known = sorted((one for one in self._secrets if is_telling(one)), key=len, reverse=True)
+        if len(known) > MOST:
+            # What mask() knows by its form is hidden in each text already.
+            known = sorted(known, key=lambda one: mask(one) != one)[:MOST]
         told = sorted({form for one in known for form in forms(one) if len(form) >= SHORTEST}, key=len, reverse=True)
         rare = [one for one in self._serials or () if not _WORD.fullmatch(one)]
         found = {}

@@ -85,6 +85,13 @@ def test_a_secret_that_one_text_names_is_hidden_in_all_others() -> None:
     assert found["log"].count(MASK) == 4 and S not in found["log"] and found["config"] == f"password={MASK}"
 
 
+def test_many_tokens_do_not_hide_that_a_password_is_repeated() -> None:
+    """A token is known by its form wherever it stands; a password only by what has named it."""
+    tokens = "\n".join(f"Bearer eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn{number:03}.{T * 3}" for number in range(250))
+    found = without_secrets({"log": tokens, "config": f"password={S}", "other": f"joe has said {S}"})
+    assert S not in found["other"] and "eyJ" not in found["log"]
+
+
 def test_short_and_plain_words_are_hidden_only_where_they_are_named() -> None:
     found = without_secrets({"config": "password=changeme\npassword=root123", "log": "please changeme, root123"})
     assert found == {"config": f"password={MASK}\npassword={MASK}", "log": "please changeme, root123"}
