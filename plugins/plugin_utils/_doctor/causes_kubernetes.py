@@ -177,10 +177,10 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "image_not_pulled",
         KUBERNETES,
         "`ErrImagePull`, `ImagePullBackOff`",
-        "The node cannot get an image: registry, tag, pull secret or network.",
+        "The node cannot get an image: registry, its certificate, tag, pull secret or network.",
         "`kubectl -n NAMESPACE describe pod POD`; `crictl pull IMAGE` on the host",
-        f"Correct `{INPUT}registry`, `{OPERANDS}image_pull_secrets` or the tag; a proxy by "
-        f"`{INPUT}container_toolkit_runtime_proxies`.",
+        f"Correct `{INPUT}registry`, `{OPERANDS}image_pull_secrets` or the tag; give the runtime the registry's CA "
+        f"certificate; a proxy by `{INPUT}container_toolkit_runtime_proxies`.",
         (
             "pod:ErrImage*",
             "pod:UpdateHeld~ErrImage|ImagePull",
@@ -253,8 +253,8 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
     Cause(
         "pod_fails",
         KUBERNETES,
-        "`CrashLoopBackOff`, `CreateContainerConfigError`",
-        "A container of our pod fails.",
+        "`CrashLoopBackOff`, `CreateContainerConfigError`, `FailedMount`, `FailedCreatePodSandBox`",
+        "A container of our pod fails, or cannot be started.",
         "`kubectl -n NAMESPACE logs POD --all-containers --previous; kubectl -n NAMESPACE describe pod POD`",
         "Repair what its log or event says.",
         (
@@ -266,17 +266,18 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
             "pod:OOMKilled",
             "pod:RunContainerError",
             "pod:CreateContainer*",
+            "pod:ContainerCreating~FailedCreatePodSandBox|FailedMount",
         ),
         ("pods_not_ready", *WITHOUT_PLUGIN),
     ),
     Cause(
         "not_deployed",
         KUBERNETES,
-        f"the node has no `{NPU_KEY}`, and there is no device plugin",
-        "The cluster part was not deployed.",
+        f'the node has no `{NPU_KEY}`, and there is no device plugin; "error looking up service account"',
+        "The cluster part was not deployed, or lacks an object.",
         "`kubectl -n NAMESPACE get daemonsets`",
         "Run `ansible-playbook rebellions.npu.site --tags operands`.",
-        ("deploy:none",),
+        ("deploy:none", "deploy:account"),
         WITHOUT_PLUGIN,
     ),
     Cause(

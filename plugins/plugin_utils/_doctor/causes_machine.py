@@ -53,7 +53,8 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         "A file system that has to be written is mounted read-only.",
         "`findmnt -O ro` on the host; `dmesg`",
         "Look for errors of the disk in the kernel log, and mount it writable.",
-        ("reach:read_only",),
+        ("machine:read_only", "reach:read_only"),
+        ("image_not_pulled", "cdi_spec_stale", "kubelet_stopped", "node_not_ready", "pod_fails", "node_tainted"),
     ),
     Cause(
         "become_refused",

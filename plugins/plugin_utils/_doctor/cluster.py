@@ -45,6 +45,7 @@ _ERRORS = (
 _REFUSED = (
     (r"exceeded quota|failed quota|insufficient quota", "create:quota"),
     (r"violates PodSecurity|disallowed by cluster policy|security context constraint", "create:security"),
+    (r"error looking up service account", "deploy:account"),
     (r"webhook|denied the request|denied request|usage per|limit to request", "create:admission"),
 )
 Seen = t.Callable[[], t.Any]

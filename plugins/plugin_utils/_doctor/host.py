@@ -54,6 +54,9 @@ def signs_of_host(facts: Data, symptoms: Data) -> list[Sign]:
     found = [made for check in record.get("checks") or () for made in _of_check(check)]
     codes = {one.code for one in found if one.level == WRONG}
     found += _of_driver(npus, {one.code for one in found if one.level != UNKNOWN})
+    if "ro" in ((npus.get("mount_options") or {}).get("/var") or ()):
+        # A system that comes as an image has a writable one too.
+        found.append(sign("machine:read_only", "fact mount_options", "/var is mounted read-only"))
     found += _of_runtimes(runtimes, codes)
     found += _of_ready_files(record, codes)
     return found + _of_symptoms(npus, runtimes, symptoms, codes)

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.causes import cause_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.cluster import Look
 from ansible_collections.rebellions.npu.plugins.plugin_utils._doctor.order import ordered
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import explain_pod
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.pods import explain_pod, problem_of
 
 Data = dict[str, Any]
 RESOURCE, NAME = "rebellions.ai/npu", "rbln-device-plugin"
@@ -64,6 +64,37 @@ def test_the_end_of_a_long_message_tells_the_cause(said: str, cause: str) -> Non
     found = cause_of(one)
     assert found is not None and found.id == cause, one.said
     assert len(one.said) <= 600
+
+
+SANDBOX = 'FailedCreatePodSandBox: plugin type="calico" failed (add): no IP addresses available in the pool'
+ACCOUNT = 'pods "rbln-device-plugin-" is forbidden: error looking up service account rbln-system/rbln-device-plugin: '
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "cause"),
+    [
+        # Nothing of such a pod has a log, and no time helps.
+        ("ContainerCreating", "container p: ContainerCreating (last event: %s)" % SANDBOX, "pod_fails"),
+        (
+            "ContainerCreating",
+            "container p: ContainerCreating (last event: FailedMount: /x is not a directory)",
+            "pod_fails",
+        ),
+        ("ContainerCreating", "container p: ContainerCreating (last event: Unhealthy: x)", "pods_not_ready"),
+        # piraeusdatastore/piraeus-operator#786
+        ("FailedCreate", "no pod was created: Error creating: %sserviceaccount not found" % ACCOUNT, "not_deployed"),
+        ("FailedCreate", 'no pod was created: violates PodSecurity "baseline:latest"', "security_refused"),
+        (
+            "FailedCreate",
+            "no pod was created: insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]",
+            "quota_exceeded",
+        ),
+        ("FailedCreate", 'no pod was created: admission webhook "x" denied the request: y', "admission_refused"),
+    ],
+)
+def test_what_keeps_a_pod_from_running(reason: str, said: str, cause: str) -> None:
+    found = cause_of(look()._of_problem(problem_of(reason, said, "Look.", "n", "p"), NAME, []))
+    assert found is not None and found.id == cause
 
 
 def node(name: str, npus: int, cordoned: bool = False, **labels: str) -> Data:

@@ -136,6 +136,14 @@ def test_what_the_machine_shows(symptoms: Data, first: str) -> None:
     assert looked(symptoms=symptoms, kubelet="kubelet.service") == ([first] if first else [])
 
 
+def test_a_disk_that_failed_while_the_node_stays_ready() -> None:
+    """kubernetes/kubernetes#99126: /var is mounted read-only, and the kubelet goes on."""
+    lacks = [check("cdi_spec_current"), check("plugin_registered", False, "warning")]
+    options = {"/usr": [], "/usr/local": [], "/var": ["ro"]}
+    assert looked(lacks, mount_options=options)[:2] == ["disk_read_only", "cdi_spec_stale"]
+    assert looked(mount_options={"/usr": ["ro"], "/usr/local": ["ro"], "/var": None}) == []
+
+
 def test_users_and_holds_matter_only_where_the_driver_has_to_change() -> None:
     wrong = [check("driver_is_wanted")]
     held: Data = {"package": "rebellions-driver", "by": "hold", "path": "/var/lib/dpkg/status"}
