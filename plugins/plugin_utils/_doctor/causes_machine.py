@@ -43,7 +43,12 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         "A file system of the host has no room.",
         "`df -h; df -i` on the host",
         "Free space on the file system that is named: old kernels, package caches, images, logs.",
-        ("machine:disk", "reach:space", "node:pressure~DiskPressure", "pod:*~no space left on device"),
+        (
+            "machine:disk",
+            "reach:space",
+            "node:pressure~DiskPressure",
+            "pod:*~^(?!.*(?:watcher|inotify)).*no space left on device",
+        ),
         ("image_not_pulled", "cdi_spec_stale", "kubelet_stopped", "node_not_ready", "pod_fails", "node_tainted"),
     ),
     Cause(
@@ -131,7 +136,10 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         "The host does not resolve a name that it needs.",
         "`getent ahosts NAME; cat /etc/resolv.conf` on the host",
         "Correct the resolver of the host, or the name in the inputs.",
-        ("machine:name", "pod:*~no such host|server misbehaving|name resolution|lookup "),
+        (
+            "machine:name",
+            "pod:*~no such host|server misbehaving|name resolution|(?<!symbol )lookup \\S+(?: on \\S+)?: ",
+        ),
         ("image_not_pulled",),
     ),
     Cause(

@@ -80,6 +80,20 @@ def test_the_words_of_a_pull_tell_the_cause_behind_it(said: str, cause: str) -> 
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "ended with code 127: rbln-smi: symbol lookup error: librbln-ml.so.3: undefined symbol: rbln_get_count",
+        "ended with code 1: failed to lookup device rbln0: not there",
+        # A limit of inotify.
+        "ended with code 1: failed to create FS watcher for /var/lib/kubelet/device-plugins: no space left on device",
+    ],
+)
+def test_words_of_a_log_are_no_fault_of_resolver_or_disk(said: str) -> None:
+    found = cause_of(sign("pod:Error", "pod p", said))
+    assert found is not None and found.id == "pod_fails"
+
+
+@pytest.mark.parametrize(
     ("why", "cause"),
     [
         ("the node is lost", "node_not_ready"),
