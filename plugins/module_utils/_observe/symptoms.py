@@ -108,8 +108,10 @@ def _proxies(host: Host, pids: t.Mapping[str, int], timeout: float) -> list[Data
 
 def _address(proxy: str) -> str:
     """host:port of a proxy, without a user and a password; empty for what is none."""
+    scheme, _mark, rest = (proxy if "//" in proxy else "//" + proxy).partition("//")
     try:
-        parts = urlsplit(proxy if "//" in proxy else "//" + proxy)
+        # A password may have any sign.
+        parts = urlsplit("%s//%s" % (scheme, rest.rpartition("@")[2]))
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         return ""

@@ -53,8 +53,9 @@ class Part:
     serials: list[str] = field(default_factory=list)
 
     def hide(self, wanted: t.Sequence[str]) -> None:
-        """Mask what is in searched() in all texts and records."""
+        """Mask what is in searched() in all texts and records, and in the reason."""
         for form in wanted:
+            self.detail = self.detail.replace(form, MASK)
             self.texts = [text.replace(form, MASK) if form in text else text for text in self.texts]
             for record in self.records:
                 record.update(source=record["source"].replace(form, MASK), detail=record["detail"].replace(form, MASK))

@@ -77,6 +77,8 @@ def test_who_has_a_file_open_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         ("https://proxy.example/", "proxy.example:443"),
         ("proxy.example", "proxy.example:80"),
         ("http://user:pa@ss@proxy.example:8080", "proxy.example:8080"),
+        ("http://user:a@bcd/ef@proxy.example:3128", "proxy.example:3128"),
+        ("user:pass@proxy.example:3128", "proxy.example:3128"),
         ("http://proxy.example:port", ""),
         ("http://[proxy.example:3128", ""),
         ("", ""),

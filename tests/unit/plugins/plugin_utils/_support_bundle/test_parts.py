@@ -41,6 +41,12 @@ def judged(given: dict[str, t.Any], limit: int = LIMIT) -> list[str]:
     return unpacked("npu1", "rbln_support", checked("npu1", "rbln_support", given), limit)
 
 
+def test_a_secret_of_the_inputs_is_in_no_text_and_no_reason() -> None:
+    part = Part(HOST, "npu1", detail="it said Xy7-long-enough", texts=["a Xy7-long-enough b"], records=[record("a")])
+    part.hide(searched(["Xy7-long-enough"]))
+    assert "Xy7" not in part.detail and part.texts == ["a ******** b"]
+
+
 def test_texts_are_cut_by_their_sizes_and_cleaned() -> None:
     assert judged(answer(("a/b.txt", b"one\n"), ("c", b""), ("d", b"t\x1b[31mwo\xff\n"))) == ["one\n", "two\ufffd\n"]
 
