@@ -120,7 +120,11 @@ def _of_inputs(host: str, variables: t.Mapping[str, t.Any]) -> list[Sign]:
     member = registered_of(variables, MEMBER)
     failure = member.get("failure") or {}
     said = str(failure.get("msg") or "") if "member" not in member else ""
-    said = said or str((registered_of(variables, CHOSEN).get("errors") or {}).get(host) or "")
+    chosen = registered_of(variables, CHOSEN)
+    said = said or str((chosen.get("errors") or {}).get(host) or "")
+    if "members" not in chosen and (member.get("member") or {}).get("cluster"):
+        # The controller lacks what asks an API server.
+        said = said or str(chosen.get("msg") or "")
     if not said:
         return []
     found = signs_of_error(NpuError(*said.partition(" Next: ")[::2]))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from .._base.mask import mask
 from .._host.handles import find_open
 from .._host.host import Host, Probe
+from .._host.probe import ABSENT, FAILED
 from .._host.proc import ProcessTable
 from .._host.systemd import ask_units
 
@@ -89,6 +90,9 @@ def _space(place: tuple[str, str]) -> Data | None:
 def _resolved(host: Host, name: str, timeout: float) -> Probe:
     """Whether the host knows an address of a name, by all that its resolver asks."""
     done = host.run(["getent", "ahosts", name], timeout)
+    if done.state == ABSENT:
+        # It is getent that is not there: of the name nothing is known.
+        return Probe(FAILED, None, done.detail)
     if not done.ok or not done.value.rc:
         return done
     if done.value.rc == NOT_FOUND:

@@ -129,6 +129,17 @@ def test_inputs_of_the_cluster_that_are_wrong_are_an_answer(said: str, cause: st
     assert ids(result, "a") == [cause]
 
 
+def test_a_controller_that_cannot_ask_any_cluster_is_an_answer() -> None:
+    chosen = {"failed": False, "changed": False, "msg": "The Python package x is missing. Next: Install it."}
+    of_cluster = {"__rbln_operands_member": {"member": {"cluster": "k"}, "work": "run"}}
+    plain = {"__rbln_operands_member": {"member": {"cluster": ""}, "work": "nothing"}}
+    result, _shown = run(
+        {name: seen(__rbln_operands_clusters=chosen, **one) for name, one in (("a", of_cluster), ("b", plain))}
+    )
+    assert ids(result, "a") == ["cluster_inputs_wrong"] and ids(result, "b") == []
+    assert result["doctor"]["hosts"]["a"]["causes"][0]["evidence"][0]["next_step"] == "Install it."
+
+
 def test_text_of_a_host_is_data() -> None:
     hostile = "{{ lookup('pipe', 'id') }} \x1b[31m\x07 it is not so"
     result, shown = run({"a": seen(check("driver_loaded", hostile))})

@@ -60,6 +60,11 @@ def test_a_look_is_an_answer_as_the_schema_has_it(tmp_path: Path, proxy: int) ->
     assert abs(found["clock"] - time.time()) < 60 and found["locked_by"] == found["used_by"] == []
 
 
+def test_a_host_without_getent_does_not_know_whether_a_name_is_known(tmp_path: Path) -> None:
+    bare = Host(root=str(tmp_path), runner=lambda argv, timeout, env=None: Probe("absent", None, "getent: not found"))
+    assert of._resolved(bare, "here.example", 2.0).to_dict() == {"state": "failed", "detail": "getent: not found"}
+
+
 def test_who_has_a_file_open_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rbln0"
     path.write_text("")
