@@ -117,7 +117,7 @@ def _of_runtimes(runtimes: Data, codes: set[str]) -> list[Sign]:
         files = one.get("config_files") or ()
         if "check:runtime_cdi_on" in codes and one["cdi"]["state"] == "off" and len(files) > 1:
             said = "CDI of %s is off by %d files, read in this order: %s" % (one["name"], len(files), ", ".join(files))
-            found.append(sign("runtime:overridden", "fact runtimes", said, unit=unit))
+            found.append(sign("runtime:overridden", "fact runtimes", said, DOUBTFUL, unit=unit))
     return found
 
 

@@ -160,6 +160,11 @@ def test_a_runtime_that_is_stopped_or_overridden() -> None:
     assert looked([check("runtime_cdi_on")], runtime=off)[0] == "cdi_off"
     found = looked([check("runtime_cdi_on")], runtime={**off, "config_files": files})
     assert found == ["cdi_overridden", "cdi_off"]
+    # That one file wins over another is not seen: there may be none that turns it on.
+    seen: Data = {"rbln": facts(), "rbln_runtimes": {"runtimes": [{**CONTAINERD, **off, "config_files": files}]}}
+    seen["rbln_observed"] = {"checks": [check("runtime_cdi_on")], "markers": {"current": True}}
+    levels = {one.code: one.level for one in signs_of_host(seen, SYMPTOMS)}
+    assert levels == {"check:runtime_cdi_on": "wrong", "runtime:overridden": "doubtful"}
 
 
 def test_ready_files_that_are_missing_on_a_host_that_passes() -> None:
