@@ -25,7 +25,11 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task im
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report import drift as drifts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.about import about, playbook_name
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About, Stats, document
-from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters, last_looks
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import (
+    last_clusters,
+    last_looks,
+    last_plans,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files import (
     Place,
@@ -73,7 +77,6 @@ class ActionModule(Answering):
         self._hosts = list(variables.get("ansible_play_hosts_all") or ())
         # Untemplated: this holds text of hosts.
         self._known = {host: variables["hostvars"].raw_get(host) for host in self._hosts}
-        self._looks = last_looks(self._hosts, self._place.earlier())
         try:
             result.update(ACTS[args["act"]](self, self._about(variables)), changed=False)
         except NpuError as exc:
@@ -92,7 +95,8 @@ class ActionModule(Answering):
         # A fact set is no cached one: but both are what Ansible remembers of the host.
         cached = {host: found.get(FACTS) or {} for host, found in self._known.items()}
         last = next(self._place.earlier(), None)
-        made = against_earlier(known(cached, self._looks, last, told, time.time()), self._place)
+        looks = last_looks(self._hosts, self._place.earlier())
+        made = against_earlier(known(cached, looks, last, told, time.time()), self._place)
         lost = [one["name"] for one in made["hosts"] if not one["pool"]]
         result = self._written(made)
         lines = [drifts.of_report(made), *drifts.not_known(lost)]
@@ -102,32 +106,32 @@ class ActionModule(Answering):
     def _compare(self, told: About) -> Result:
         """The hosts that are not as the last report has them, and what the logs of each are to be read for."""
         found = {}
+        _at, looks = last_plans(self._hosts, self._place.earlier())
         for one in self._seen(told)["hosts"]:
-            before = self._looks.get(one["name"])
+            before = looks.get(one["name"])
             if before is not None and drifts.changed(one, before):
-                since = moment(before["seen"]).timestamp() if before["seen"] else 0.0
                 facts = registered_of(self._known[one["name"]], OBSERVATION).get(FACTS) or {}
-                found[one["name"]] = {"since": since, "paths": drifts.paths_of(facts)}
+                found[one["name"]] = {"since": moment(before["seen"]).timestamp(), "paths": drifts.paths_of(facts)}
         return {"hosts": found}
 
     def _drift(self, told: About) -> Result:
         """The report with what has changed by whom."""
         made = self._seen(told)
         found: dict[str, list[Drift]] = {}
+        since, looks = last_plans(self._hosts, self._place.earlier())
         for one in made["hosts"]:
-            before = self._looks.get(one["name"])
+            before = looks.get(one["name"])
             if before is not None:
                 found[one["name"]] = self._explained(one, before)
         told_hosts: list[Host] = [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]
         made = recounted({**made, "hosts": told_hosts})
         made = against_earlier(made, self._place)
-        since = (made["compared"] or {"at": ""})["at"]
         asked = [one["name"] for one in made["clusters"]]
         clusters = drifts.of_clusters(made, last_clusters(asked, self._place.earlier()))
         result = self._written(made)
         drifted = {one["name"]: one["drift"] for one in made["hosts"] if one["drift"]}
         result.update(drifted=bool(drifted or clusters), since=since, clusters=clusters)
-        new = [one["name"] for one in made["hosts"] if one["pool"] and one["name"] not in self._looks]
+        new = [one["name"] for one in made["hosts"] if one["pool"] and one["name"] not in looks]
         lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new, clusters)]
         if self._json:
             return {**result, "drift": drifted, "_ansible_verbose_always": True}

@@ -132,7 +132,7 @@ def host_entry(name: str, one: HostLog) -> Host:
                 {**check, "detail": text(check["detail"]), "next_step": text(check["next_step"])} for check in others
             ],
         },
-        "planned": [_step(step) for step in one.plan.get("steps") or ()],
+        "planned": [_step(step) for step in one.plan["steps"]] if one.plan else None,
         "changes": [text(made) for made in one.changes],
         "failure": None,
         "drift": [],

@@ -10,7 +10,19 @@ from __future__ import annotations
 
 import typing as t
 
-from .document import FAILED, VERSIONS, Compared, Document, Host, NewFailure, Repaired, VersionChange
+from .document import (
+    FAILED,
+    OF_CACHE,
+    VERSIONS,
+    ClusterPart,
+    Compared,
+    Document,
+    Host,
+    NewFailure,
+    Object,
+    Repaired,
+    VersionChange,
+)
 from .totals import summary
 
 
@@ -26,20 +38,43 @@ def last_looks(hosts: t.Iterable[str], earlier: t.Iterable[Document]) -> dict[st
     return found
 
 
+def last_plans(hosts: t.Iterable[str], earlier: t.Iterable[Document]) -> tuple[str, dict[str, Host]]:
+    """(when the newest report with a plan was made, each host as it was seen and planned last): drift is told of these.
+
+    A look without a plan does not say what was as wanted, and one of cached facts not when that was.
+    """
+    wanted, found, at = set(hosts), dict[str, Host](), ""
+    for document in earlier:
+        copied = document["made"]["source"] == OF_CACHE
+        for one in document["hosts"]:
+            if one["planned"] is not None and one["seen"]:
+                at = at or (one["seen"] if copied else document["made"]["at"])
+                if one["name"] in wanted:
+                    found.setdefault(one["name"], one)
+        if len(found) == len(wanted):
+            break
+    return at, found
+
+
 def last_clusters(names: t.Iterable[str], earlier: t.Iterable[Document]) -> dict[str, set[str]]:
     """{cluster: its objects that were not as wanted} by the newest earlier report for which it was asked.
 
-    After a run that applied them, none is left.
+    After a run that applied them, only those are left that it could not.
     """
     wanted, found = set(names), dict[str, set[str]]()
     for document in earlier:
-        for one in document["clusters"]:
+        # What a report of cached facts has of clusters is that of the report before it.
+        for one in document["clusters"] if document["made"]["source"] != OF_CACHE else ():
             if one["name"] in wanted and one["name"] not in found and (one["objects"] or one["unchanged"]):
-                left = one["objects"] if document["made"]["check"] else []
+                left = one["objects"] if document["made"]["check"] else _not_applied(one)
                 found[one["name"]] = {item["object"] for item in left}
         if len(found) == len(wanted):
             break
     return found
+
+
+def _not_applied(cluster: ClusterPart) -> list[Object]:
+    return [item for item in cluster["objects"] if item["action"] in ("failed", "not tried")]
 
 
 def compared(now: Document, last: Document, looks: t.Mapping[str, Host]) -> Document:

@@ -112,7 +112,7 @@ class Host(t.TypedDict):
     versions: dict[str, str]
     wanted: dict[str, str]
     checks: Checks
-    planned: list[Planned]
+    planned: list[Planned] | None
     changes: list[str]
     failure: Failure | None
     drift: list[Drift]

@@ -58,7 +58,7 @@ def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
         return []
     # Another version that is wanted is a change of the inventory.
     chosen = {"driver", "firmware"} if now["wanted"] != before["wanted"] else set()
-    old = {step["text"].partition(": ")[0] for step in before["planned"]}
+    old = {step["text"].partition(": ")[0] for step in before["planned"] or ()}
     found = []
     for step in now["planned"]:
         what, _colon, change = step["text"].partition(": ")
@@ -165,7 +165,7 @@ def of_clusters(document: Document, before: t.Mapping[str, t.Collection[str]]) -
 def screen(
     document: Document, since: str, unknown: t.Sequence[str], clusters: t.Mapping[str, t.Sequence[str]]
 ) -> list[Line]:
-    """The lines for people. `unknown` are hosts without an earlier report; `since` is empty where there is none.
+    """The lines for people. `unknown` are hosts without an earlier plan; `since` is empty where there is none.
 
     `clusters` are of of_clusters().
     """
@@ -174,11 +174,11 @@ def screen(
     unseen = [one["name"] for one in document["hosts"] if not one["pool"]]
     total = len(document["hosts"])
     if not since:
-        head = Line("No earlier report to compare with. This one is the first.", UNSURE)
+        head = Line("No earlier report with a plan to compare with. This one is the first.", UNSURE)
     elif drifted:
         head = Line(f"Drift on {len(drifted)} of {count(total, 'host')} since {since}", BAD)
     else:
-        head = Line(f"No drift on {count(total - len(unseen), 'host')} since {since}", GOOD)
+        head = Line(f"No drift on {count(total - len(unseen) - len(unknown), 'host')} since {since}", GOOD)
     groups: dict[tuple[tuple[str, str, str, str], ...], list[str]] = {}
     for name, found in drifted.items():
         groups.setdefault(tuple((one["what"], one["was"], one["is"], by_words(one)) for one in found), []).append(name)
@@ -200,7 +200,7 @@ def screen(
         told = f"A run would change {count(len(pending), 'host')} as before: {hosts(pending)}."
         lines.append(Line(f"{told} Next: look at `ansible-playbook rebellions.npu.plan`.", UNSURE))
     if since and unknown:
-        lines.append(Line(f"Seen for the first time: {hosts(unknown)}", PLAIN))
+        lines.append(Line(f"Planned for the first time: {hosts(unknown)}", PLAIN))
     if unseen:
         lines.append(Line(f"Not seen now: {hosts(unseen)}", BAD))
     return lines

@@ -126,7 +126,7 @@ def _body(host: doc.Host, own_id: str, short: Short) -> str:
     parts.append(_part("Checks that have not passed", checks))
     parts.append(_part("Changed by this run", ["<li>%s</li>" % text(one, longest) for one in host["changes"]]))
     if not host["changes"]:
-        parts.append(_part("Planned", [_planned(one, longest) for one in host["planned"]]))
+        parts.append(_part("Planned", [_planned(one, longest) for one in host["planned"] or ()]))
     parts.append(_part("Drift", ["<li>%s</li>" % _drifted(one, longest) for one in host["drift"]]))
     parts.append(_facts(host))
     # A link to what is inside opens it, without the script too.

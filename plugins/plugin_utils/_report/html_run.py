@@ -110,7 +110,7 @@ def changes(document: doc.Document, ids: Ids, longest: int) -> str:
         if host["changes"] and not check:
             told = [(one, "none") for one in host["changes"]]
         elif check or document["made"]["source"] == doc.OF_CACHE:
-            told = [(one["text"], one["disruption"]) for one in host["planned"]]
+            told = [(one["text"], one["disruption"]) for one in host["planned"] or ()]
         else:
             told = []
         for what, disruption in dict.fromkeys(told):

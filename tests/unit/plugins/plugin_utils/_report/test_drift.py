@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report import drift as drifts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build import About
-from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters, last_plans
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
@@ -74,6 +74,23 @@ def test_a_check_that_has_passed_is_drift_where_nothing_else_tells() -> None:
     assert told(drifts.changed(now, before)) == [("driver/link_full", "passed", "warning: x8 of x16")]
     reports._not_passed(before, "driver/link_full", "warning", "x8 of x16", "Reseat it.")
     assert drifts.changed(now, before) == []
+
+
+def test_drift_is_told_of_the_last_plan_and_not_of_cached_facts_or_a_discovery() -> None:
+    planned, now = pair()
+    planned["planned"], now["planned"] = [STEP], [STEP]
+    discovered, kept = {**copy.deepcopy(planned), "planned": None}, {**planned, "planned": None, "seen": ""}
+    site = reports.of_hosts([planned])
+    later = [
+        reports.of_hosts([kept], source="cache", at="2026-11-30T01:00:00Z"),
+        reports.of_hosts([discovered], at="2026-11-30T00:00:00Z"),
+    ]
+    assert last_plans([now["name"], "x"], [*later, site]) == (site["made"]["at"], {now["name"]: planned})
+    assert drifts.changed(now, planned) == [] == drifts.changed(now, copy.deepcopy(planned))
+    assert last_plans([now["name"]], later) == ("", {})
+    # A report of cached facts copies a host that was seen: when that was is what counts.
+    copied = reports.of_hosts([planned], source="cache", at="2026-11-30T01:00:00Z")
+    assert last_plans([now["name"]], [copied]) == (reports.BEGAN, {now["name"]: planned})
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -157,11 +174,12 @@ def test_the_screen_says_equal_drift_once() -> None:
 def test_the_screen_without_drift() -> None:
     hosts = [reports.one_host(number) for number in range(3)]
     assert lines(hosts) == ["No drift on 3 hosts since 2026-11-28T00:00:00Z"]
-    assert lines(hosts, "") == ["No earlier report to compare with. This one is the first."]
+    assert lines(hosts, "") == ["No earlier report with a plan to compare with. This one is the first."]
     hosts[0]["planned"] = [STEP]  # type: ignore[list-item]
-    assert lines(hosts, new=("npu-0003",))[1:] == [
+    assert lines(hosts, new=("npu-0003",)) == [
+        "No drift on 2 hosts since 2026-11-28T00:00:00Z",
         "A run would change 1 host as before: npu-0001. Next: look at `ansible-playbook rebellions.npu.plan`.",
-        "Seen for the first time: npu-0003",
+        "Planned for the first time: npu-0003",
     ]
 
 
@@ -238,6 +256,13 @@ def test_objects_that_are_not_as_applied_any_more_are_drift_once() -> None:
         "prod-a": ["DaemonSet a/x is left over"]
     }
     assert drifts.of_clusters(now, last_clusters(["prod-a"], [now])) == {}
+    # A copy of an earlier report applied nothing, and what could not be applied is no drift.
+    copied: Any = {**before, "made": {**before["made"], "check": False, "source": "cache"}}
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [copied, before])) == {
+        "prod-a": ["DaemonSet a/x is left over"]
+    }
+    failed = cluster(reports.of_hosts([]), ("DaemonSet a/x", "failed"), ("ConfigMap a/y", "not tried"))
+    assert drifts.of_clusters(now, last_clusters(["prod-a"], [failed])) == {}
     # Nobody knows how it was.
     assert drifts.of_clusters(now, last_clusters(["prod-a"], [silent])) == {} == drifts.of_clusters(now, {})
     lines = drifts.screen(now, "2026-11-28T00:00:00Z", [], {"prod-a": ["DaemonSet a/x differs"]})

@@ -144,6 +144,14 @@ def test_the_checks_decide_where_nothing_has_failed(checks: list[Data], state: s
     assert (only(told.end())["state"], only(told.end())["reason"]) == (state, reason)
 
 
+def test_a_host_without_a_plan_has_not_an_empty_one() -> None:
+    told = Told("npu1")
+    told.observed("npu1")
+    assert only(told.end())["planned"] is None
+    told.planned("npu1")
+    assert only(told.end())["planned"] == []
+
+
 def test_a_host_that_the_run_has_changed() -> None:
     told = Told("npu1")
     told.observed("npu1", check("driver_loaded", False))
