@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE_PATH = ROOT / "playbooks" / "site.yml"
 SITE: list[dict[str, Any]] = yaml.safe_load(SITE_PATH.read_text(encoding="utf-8"))
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
+REPORT = "rebellions.npu.rbln_report"
 STOPPING = {"ansible.builtin.fail", "ansible.builtin.assert"}
 
 
@@ -350,6 +351,15 @@ def test_check_mode_shows_the_plan_where_a_cluster_refuses_it_and_fails_after_th
 
 def value(expression: str, **given: Any) -> Any:
     return Templar(loader=DataLoader(), variables=given).template(trust_as_template(expression))
+
+
+@pytest.mark.parametrize("book", ["report", "drift"])
+def test_a_report_keeps_all_earlier_ones_when_it_is_told_to(book: str) -> None:
+    (play, *_more) = yaml.safe_load((ROOT / "playbooks" / f"{book}.yml").read_text())
+    (keep,) = [one[REPORT]["keep"] for one in play["tasks"] if "keep" in one.get(REPORT, {})]
+    assert [str(value(keep, rbln_report_keep=given, omit="left out")) for given in (0, "0", 7)] == ["0", "0", "7"]
+    # A survey of AWX gives an empty text where nothing was answered.
+    assert not {str(value(keep, rbln_report_keep=given, omit="left out")) for given in ("", None)} & {"", "None", "0"}
 
 
 def test_the_cluster_part_passes_over_a_host_that_the_rollout_left_as_it_is() -> None:
