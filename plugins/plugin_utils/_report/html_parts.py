@@ -60,11 +60,11 @@ def own(value: t.Any, longest: int = LONGEST) -> str:
     return told if told.isascii() else "<bdi>%s</bdi>" % told
 
 
-def alike(told: str, host: str) -> str:
-    """A text with HOST for the name of its host, so that hosts with one cause meet."""
+def alike(told: str, host: str, word: str = "HOST") -> str:
+    """A text with `word` for the name of its host, so that hosts with one cause meet."""
     if host not in told:
         return told
-    return re.sub(r"(?<![\w.-])%s(?![\w-]|\.\w)" % re.escape(host), "HOST", told)
+    return re.sub(r"(?<![\w.-])%s(?![\w-]|\.\w)" % re.escape(host), word, told)
 
 
 def many(number: int, one: str, more: str = "") -> str:

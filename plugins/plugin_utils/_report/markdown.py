@@ -23,6 +23,7 @@ from .document import (
     Drift,
     Host,
 )
+from .html_parts import alike
 
 # Characters of the whole, and of one cause.
 MOST, CAUSE, STEP = 3500, 200, 160
@@ -85,20 +86,24 @@ def _checks(document: Document) -> str:
 
 def _failures(document: Document) -> list[str]:
     """A part for each cause: hosts with the same one share it."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str], list[Host]] = {}
     for state in BAD:
         for one in document["hosts"]:
             if one["state"] == state:
-                found.setdefault((state, *_cause(one)), []).append(one["name"])
+                cause, step = _cause(one)
+                key = (state, alike(cause, one["name"], "the host"), alike(step, one["name"]))
+                found.setdefault(key, []).append(one)
     parts = []
-    for (state, cause, step), names in sorted(found.items(), key=lambda item: BAD.index(item[0][0])):
+    for (state, cause, step), alike_hosts in sorted(found.items(), key=lambda item: BAD.index(item[0][0])):
+        names = [one["name"] for one in alike_hosts]
+        cause, step = _cause(alike_hosts[0]) if len(names) == 1 else (cause, step)
         next_step = f"\n  Next: {escaped(step, STEP)}" if step else ""
         parts.append(f"- **{state}** {escaped(hosts(names))}: {escaped(cause)}{next_step}\n")
     return _titled("What is wrong", parts)
 
 
 def _cause(one: Host) -> tuple[str, str]:
-    """(cause, next step), without the name of the host, which would keep equal ones apart."""
+    """(cause, next step) of a host, which may name it."""
     failure = one["failure"]
     if failure is not None:
         cause, step = failure["cause"], failure["next_step"]
@@ -107,7 +112,7 @@ def _cause(one: Host) -> tuple[str, str]:
         first = checks[0] if checks and one["state"] in (FAILED, UNKNOWN) else None
         cause = f"{first['id']}: {first['detail']}" if first else one["reason"]
         step = first["next_step"] if first else ""
-    return cause.replace(one["name"], "the host"), step.replace(one["name"], "HOST")
+    return cause, step
 
 
 def _drift(document: Document) -> list[str]:

@@ -123,6 +123,24 @@ def test_markdown_says_a_cause_that_hosts_share_once_with_its_next_step() -> Non
     assert "Limited to `npu_nodes`" in text
 
 
+def test_markdown_replaces_whole_names_of_hosts_alone() -> None:
+    hosts = [reports.one_host(number) for number in range(2)]
+    for name, one in zip("ab", hosts):
+        reports._failed(one)
+        told: Any = {
+            "task": "Driver",
+            "cause": f"Data: {name}.example has {name}.",
+            "next_step": f"See {name}-1, {name}.",
+        }
+        one.update(name=name, failure=told)
+    text = markdown.markdown(reports.of_hosts(hosts))
+    assert "**failed** a: Data: a.example has a.\n  Next: See a-1, a.\n" in text
+    hosts[1]["failure"]["cause"] = "Data: a.example has b."  # type: ignore[index]
+    hosts[1]["failure"]["next_step"] = "See a-1, b."  # type: ignore[index]
+    text = markdown.markdown(reports.of_hosts(hosts))
+    assert "**failed** a, b: Data: a.example has the host.\n  Next: See a-1, HOST.\n" in text
+
+
 def test_markdown_of_drift_and_of_what_is_new() -> None:
     text = markdown.markdown(reports.example(12))
     assert "### Drift\n- npu-0005: driver: 3.1.0 -\\> 3.0.2, by a package manager at 2026-11-29T04:11:02Z " in text
