@@ -65,11 +65,19 @@ def _sentence(document: doc.Document) -> str:
         return "The run was aborted: %s of %s not done" % (count(bad), whole) if bad else "The run was aborted"
     if bad:
         return "%s of %s %s attention" % (count(bad), whole, "needs" if bad == 1 else "need")
+    if told["drift"]:
+        return "%s of %s %s drifted" % (count(told["drift"]), whole, "has" if told["drift"] == 1 else "have")
+    would = sum(_would_change(one, made["check"]) for one in document["hosts"])
+    if would:
+        return "%s of %s would change" % (count(would), whole)
     changes = told["states"].get(doc.CHANGED, 0)
-    if changes and made["check"]:
-        return "%s of %s would change" % (count(changes), whole)
     good = "The host is" if hosts == 1 else "Both hosts are" if hosts == 2 else "All %s are" % whole
     return "%s as wanted%s" % (good, ", %s changed" % count(changes) if changes else "")
+
+
+def _would_change(host: doc.Host, check: bool) -> bool:
+    """Whether a run is still to do what is planned."""
+    return bool(host["planned"] and not host["changes"]) or (check and host["state"] == doc.CHANGED)
 
 
 def _who(made: doc.Made) -> str:

@@ -53,7 +53,7 @@ def known(
 
 def _host(name: str, cached: Data, before: Host | None, last: Document | None) -> Host:
     if before is not None and _same_run(cached, last):
-        return {**before, "changes": [], "drift": []}
+        return _again(before)
     one, why = HostLog(), NOTHING + " Next: " + STEP
     if cached:
         try:
@@ -61,13 +61,18 @@ def _host(name: str, cached: Data, before: Host | None, last: Document | None) -
         except (NpuError, AttributeError, KeyError, TypeError) as exc:
             why = str(exc)
     if not one.look.seen and before is not None:
-        return {**before, "changes": [], "drift": []}
+        return _again(before)
     found = host_entry(name, one)
     found["state"], found["reason"] = judge(found, doc.OK) if one.look.seen else (doc.UNKNOWN, text(why))
     if before is not None:
         # The cluster, and what was wanted, are no facts of the host.
         found["node"], found["node_state"], found["wanted"] = before["node"], before["node_state"], before["wanted"]
     return found
+
+
+def _again(before: Host) -> Host:
+    """A host as a report has it; what its run was to do and has done, a run would not do again."""
+    return {**before, "planned": None if before["changes"] else before["planned"], "changes": [], "drift": []}
 
 
 def _same_run(cached: Data, last: Document | None) -> bool:

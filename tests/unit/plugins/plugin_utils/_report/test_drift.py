@@ -212,6 +212,7 @@ def test_what_is_known_without_asking_a_host() -> None:
         "npu-9": {},
         "npu-8": {"rbln": 1},
     }
+    last["hosts"][2].update(planned=[STEP], changes=["containerd: CDI on"])
     found = known(names, looks, last, About(), LATER)
     fresh, before, same, never, broken = found["hosts"]
     # Newer than the report; what was wanted and its node are no facts of a host.
@@ -219,6 +220,8 @@ def test_what_is_known_without_asking_a_host() -> None:
     assert fresh["checks"]["passed"] == ["driver/npus_found"] and fresh["wanted"] == {"driver": "3.1.0"}
     assert before["state"] == "failed" and before["failure"] == last["hosts"][1]["failure"]
     assert same["checks"] == last["hosts"][2]["checks"] and same["seen"] == reports.BEGAN
+    # What that run was to do it has done.
+    assert same["planned"] is None and before["planned"] == last["hosts"][1]["planned"]
     assert never["state"] == "unknown" and never["npus"] is None and never["reason"].startswith("No facts of it are")
     assert broken["state"] == "unknown" and "wrong value" in broken["reason"]
     made = found["made"]

@@ -181,6 +181,7 @@ def test_columns_go_by_scope_and_name() -> None:
     assert [one.id for one in found] == order and all(one.quiet for one in found)
 
 
+PLANNED: Any = {"text": "driver: 3.0.2 -> 3.1.0", "disruption": "reboot"}
 SENTENCES = [
     ({}, {}, "All 3 hosts are as wanted"),
     ({"changed": 2}, {}, "All 3 hosts are as wanted, 2 changed"),
@@ -197,6 +198,21 @@ def test_the_first_sentence_says_how_it_is(states: dict[str, int], made: dict[st
     for host, state in zip(hosts, [state for state, number in states.items() for _time in range(number)]):
         host["state"] = state
     assert f"<h1>{told}</h1>" in page(of_hosts(hosts, **made))
+
+
+def test_a_host_that_a_run_would_change_or_that_has_drifted_is_not_as_wanted() -> None:
+    hosts = [one_host(number) for number in range(3)]
+    # What a run was to do, and has done.
+    hosts[0].update(state="changed", changes=["driver: 3.0.2 -> 3.1.0"], planned=[PLANNED])
+    assert "<h1>All 3 hosts are as wanted, 1 changed</h1>" in page(of_hosts(hosts))
+    hosts[1]["planned"], hosts[2]["planned"] = [PLANNED], None
+    assert "<h1>1 of 3 hosts would change</h1>" in page(of_hosts(hosts))
+    hosts[0].update(state="ok", changes=[])
+    assert "<h1>2 of 3 hosts would change</h1>" in page(of_hosts(hosts, check=True))
+    hosts[2]["drift"] = [{"what": "kernel", "was": "1", "is": "2", "by": "unknown", "at": "", "evidence": ""}]
+    assert "<h1>1 of 3 hosts has drifted</h1>" in page(of_hosts(hosts))
+    hosts[1]["drift"] = hosts[2]["drift"]
+    assert "<h1>2 of 3 hosts have drifted</h1>" in page(of_hosts(hosts))
 
 
 def test_no_host_is_said() -> None:
