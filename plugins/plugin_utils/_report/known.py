@@ -17,6 +17,7 @@ from .look import OBSERVED, look
 from .run import HostLog
 
 NOTHING = "No facts of it are cached, and no earlier report has seen it."
+PART = "The facts of it that are cached are not whole."
 STEP = f"Run the playbook discover with a fact cache, or with the callback {PREFIX}_report."
 
 Data = t.Mapping[str, t.Any]
@@ -55,11 +56,14 @@ def _host(name: str, cached: Data, before: Host | None, last: Document | None) -
     if before is not None and _same_run(cached, last):
         return _again(before)
     one, why = HostLog(), NOTHING + " Next: " + STEP
-    if cached:
+    # Facts of others are no look.
+    if PREFIX in cached:
         try:
             one.look = look(checked_facts(name, cached))
-        except (NpuError, AttributeError, KeyError, TypeError) as exc:
+        except NpuError as exc:
             why = str(exc)
+        except (AttributeError, KeyError, TypeError):
+            why = f"{PART} Next: {STEP}"
     if not one.look.seen and before is not None:
         return _again(before)
     found = host_entry(name, one)

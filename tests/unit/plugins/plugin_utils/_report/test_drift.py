@@ -230,6 +230,10 @@ def test_what_is_known_without_asking_a_host() -> None:
 
 
 def test_without_a_cache_and_a_report_nothing_is_known_and_nothing_is_zero() -> None:
+    # Facts of Ansible's own say nothing of it.
+    for cache in ({}, {"distribution": "Debian"}):
+        (never,) = known({"npu1": cache}, {}, None, About(), LATER)["hosts"]
+        assert never["reason"].startswith("No facts of it are cached") and "Next: Run the playbook" in never["reason"]
     found = known({"npu1": {}}, {}, None, About(), LATER)
     assert found["summary"]["npus"] is None and found["summary"]["states"]["unknown"] == 1
     assert [line.text for line in drifts.not_known(["npu1"])][0].startswith("Nothing is known of npu1. Next: Run")
