@@ -69,7 +69,10 @@ def _run(host: Host) -> list[ET.Element]:
     run = _case(RUN)
     if failure is not None:
         told = _told(failure["cause"], failure["next_step"])
-        _add(run, "failure", f"{failure['task']}: {failure['cause']}", told, host["state"])
+        message = f"{failure['task']}: {failure['cause']}" if failure["task"] else failure["cause"]
+        _add(run, "failure", message, told, host["state"])
+    elif host["state"] == UNKNOWN and all(check["result"] != UNKNOWN for check in host["checks"]["others"]):
+        _add(run, "error", host["reason"], host["reason"], UNKNOWN)
     return [run]
 
 

@@ -85,6 +85,25 @@ def test_junit_says_what_to_do() -> None:
     assert root[9][0].get("name") == "host/reached" and root[9][0][0].tag == "skipped"
 
 
+def test_junit_passes_no_host_of_which_nothing_is_known_to_be_right() -> None:
+    host = reports.one_host(0)
+    host.update(state="unknown", reason="The run was aborted while it changed this host.")
+    (suite,) = ET.fromstring(junit(reports.of_hosts([host])))
+    (error,) = suite.findall("testcase[@name='host/run']/error")
+    assert error.get("message") == host["reason"] and suite.get("errors") == "1"
+    # A check that is not known says it itself.
+    reports._not_passed(host, "driver/link_full", "unknown", "denied", "Run as root.")
+    (suite,) = ET.fromstring(junit(reports.of_hosts([host])))
+    assert suite.get("errors") == "1" and not suite.findall("testcase[@name='host/run']/error")
+
+
+def test_junit_says_a_failure_without_a_task_plainly() -> None:
+    host = reports.one_host(0)
+    host.update(state="failed", failure={"task": "", "cause": "It failed without a message.", "next_step": ""})
+    (failure,) = ET.fromstring(junit(reports.of_hosts([host]))).iter("failure")
+    assert failure.get("message") == "It failed without a message."
+
+
 def test_junit_holds_whatever_text() -> None:
     document = reports.example(3)
     document["hosts"][2]["name"] = "a<b>&\"'\u0001\ud800\ufffe"
