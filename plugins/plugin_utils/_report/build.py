@@ -22,8 +22,8 @@ from .look import results
 from .run import HostLog, Run
 from .totals import pools, summary
 
-# Characters of a text, and errors of a cluster that are told.
-LONGEST, ERRORS = 600, 20
+# Characters of a text, of a message whose next step is its end, and errors of a cluster that are told.
+LONGEST, MESSAGE, ERRORS = 600, 6000, 20
 WAITS = "A reboot is due. Next: Reboot it, and run again."
 NEVER = "The run ended before its turn. Next: Run again."
 
@@ -104,8 +104,9 @@ def text(told: t.Any) -> str:
 def parted(told: str) -> tuple[str, str]:
     """(what is wrong, what to do) of a message of ours."""
     # Newer ansible-core says so before what a connection has said.
-    what, _next, step = text(told).removeprefix("Task failed: ").partition(" Next: ")
-    return what, step
+    whole_text = line(masked(str(told)), MESSAGE).removeprefix("Task failed: ")
+    what, _next, step = whole_text.partition(" Next: ")
+    return line(what, LONGEST), line(step, LONGEST)
 
 
 def host_entry(name: str, one: HostLog) -> Host:

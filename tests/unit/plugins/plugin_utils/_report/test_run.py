@@ -267,6 +267,15 @@ def test_secrets_and_terminal_codes_of_a_failure_are_not_repeated() -> None:
     assert failure["cause"].startswith("GET https://")
 
 
+def test_a_long_cause_does_not_cost_the_next_step() -> None:
+    told = Told("npu1")
+    told.task("npu1", "Fetch", {"msg": "Packages conflict: " + "x" * 700 + ". Next: Remove one."}, runs.FAILED)
+    failure = only(told.end(failed={"npu1"}))["failure"]
+    assert (
+        failure["next_step"] == "Remove one." and failure["cause"].endswith("xxx...") and len(failure["cause"]) == 600
+    )
+
+
 def turns(**waves: int) -> str:
     return written({name: {"node": f"n-{name}", "pool": "p", "run": "r", "wave": wave} for name, wave in waves.items()})
 
