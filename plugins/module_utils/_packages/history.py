@@ -10,12 +10,13 @@ import pwd
 import re
 import time
 import typing as t
+import zlib
 
 from .._base.mask import mask
 from .._host.host import Host
 
-# The ends of the logs. Older ones are rotated and packed.
-APT = ("/var/log/apt/history.log.1", "/var/log/apt/history.log")
+# The ends of the logs: the last one and the one that was rotated before it, which Debian packs.
+APT = ("/var/log/apt/history.log.1.gz", "/var/log/apt/history.log.1", "/var/log/apt/history.log")
 DNF = ("/var/log/dnf.rpm.log.1", "/var/log/dnf.rpm.log", "/var/log/dnf5.log.1", "/var/log/dnf5.log")
 # Bytes of a log, and transactions and names that are told.
 LARGEST, MOST, NAMES = 8 * 1024 * 1024, 50, 200
@@ -39,7 +40,13 @@ def package_changes(host: Host, since: float) -> list[Entry]:
 
 
 def _log(host: Host, path: str) -> str:
-    return str(host.read_text(path, LARGEST).get(""))
+    data = bytes(host.read_bytes(path, LARGEST).get(b""))
+    if path.endswith(".gz"):
+        try:
+            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, LARGEST)
+        except zlib.error:
+            return ""
+    return data.decode("utf-8", "replace")
 
 
 def apt_entries(text: str, path: str) -> list[Entry]:

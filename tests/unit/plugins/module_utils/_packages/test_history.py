@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.history import (
+    LARGEST,
     apt_entries,
     newer_files,
     package_changes,
@@ -81,6 +83,17 @@ def test_only_what_is_newer_is_told_oldest_first(tmp_path: Path) -> None:
         ["rebellions-driver"], ["linux-image-generic", "gcc"], ["containerd.io"]
     ]  # fmt: skip
     assert package_changes(Host(str(tmp_path / "none")), 0) == []
+
+
+def test_the_log_that_was_rotated_is_read_packed_as_debian_packs_it(tmp_path: Path) -> None:
+    (tmp_path / "var/log/apt").mkdir(parents=True)
+    packed = tmp_path / "var/log/apt/history.log.1.gz"
+    packed.write_bytes(gzip.compress(APT.encode()))
+    found = package_changes(Host(str(tmp_path)), 0)
+    assert [entry["log"] for entry in found] == ["/var/log/apt/history.log.1.gz"] * 2
+    for damaged in (b"", b"no gzip", gzip.compress(APT.encode())[:40], gzip.compress(bytes(LARGEST * 2))):
+        packed.write_bytes(damaged)
+        assert package_changes(Host(str(tmp_path)), 0) == []
 
 
 @pytest.mark.parametrize("text", ["", "\0\xff", "End-Date: never\n", "End-Date: 9999999-01-01  00:00:00", "a: b\n" * 9])
