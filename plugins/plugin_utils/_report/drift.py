@@ -105,7 +105,9 @@ def _explained(one: Drift, told: Data, stamp: Data, driver_packages: t.Sequence[
             "at": _at(stamp.get("time")),
             "evidence": text(f"note of a driver change by {who}"),
         }
-    wanted = PACKAGES.get(what) or _runtime(what) or (tuple(driver_packages) if what in ("driver", "firmware") else ())
+    # The check driver/driver_loaded looks at the driver.
+    scope = what.partition("/")[0]
+    wanted = PACKAGES.get(what) or _runtime(what) or (tuple(driver_packages) if scope in ("driver", "firmware") else ())
     for entry in reversed(told.get("packages") or []):
         names = [name for name in entry["packages"] if _brings(name, wanted)]
         if names:
@@ -116,6 +118,8 @@ def _explained(one: Drift, told: Data, stamp: Data, driver_packages: t.Sequence[
         if _belongs(entry["path"], what):
             evidence = f"{entry['path']} was written, its owner is {entry['owner']}; no package manager did that"
             return {**one, "by": BY_PERSON, "at": when(entry["time"]), "evidence": text(evidence)}
+    if told and "packages" not in told:
+        return {**one, "evidence": "the logs of the host could not be read"}
     return {**one, "evidence": "neither a note of ours, a log of packages, nor a file tells" if told else ""}
 
 

@@ -125,6 +125,13 @@ FILE = {"path": "/etc/containerd/config.toml", "time": LATER, "owner": "root"}
         ("kernel", {"files": [FILE], "packages": []}, {}, "unknown",
          "neither a note of ours, a log of packages, nor a file tells"),
         ("kernel", {}, {}, "unknown", ""),
+        ("kernel", {"failed": True, "msg": "It is denied."}, {}, "unknown", "the logs of the host could not be read"),
+        ("toolkit/cdi_spec_current", {"packages": [], "files": [{**FILE, "path": "/etc/cdi/rbln.yaml"}]}, {}, "person",
+         "/etc/cdi/rbln.yaml was written, its owner is root; no package manager did that"),
+        # Of a check, the part that it looks at.
+        ("driver/driver_loaded", {"packages": [{**APT, "packages": ["rebellions-driver"]}],
+                                  "files": [{**FILE, "path": "/lib/modules/6/x.ko"}]}, {}, "package manager",
+         "/var/log/apt/history.log: apt-get install x, by kim"),
     ],
 )  # fmt: skip
 def test_who_has_done_it(what: str, said: Data, stamp: Data, by: str, evidence: str) -> None:
