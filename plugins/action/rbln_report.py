@@ -9,8 +9,8 @@ import os
 import time
 import typing as t
 
-from ansible import constants
 from ansible.errors import AnsibleActionFail
+from ansible.plugins.loader import callback_loader
 from ansible.release import __version__ as core
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, Result
@@ -40,7 +40,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files impor
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.look import look
-from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import HostLog, Run
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import COLLECTION, REPORT, HostLog, Run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
 
@@ -52,8 +52,8 @@ CLUSTER = ("__%s_operands_member" % PREFIX, "__%s_operands_applied" % PREFIX, "%
 ARGUMENTS = {
     "act": {"type": "str", "choices": ["known", "compare", "drift"], "default": "known"},
     "path": {"type": "path"},
-    "formats": {"type": "list", "elements": "str", "default": ["html", "json"]},
-    "keep": {"type": "int", "default": 100},
+    "formats": {"type": "list", "elements": "str"},
+    "keep": {"type": "int"},
     "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
 }
 
@@ -67,12 +67,11 @@ class ActionModule(Answering):
         variables = task_vars or {}
         result: Result = super().run(tmp, variables)
         _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        formats, unknown = chosen_formats(args["formats"])
+        wanted = {**_configured(), **{name: told for name, told in args.items() if told is not None}}
+        formats, unknown = chosen_formats(wanted["formats"])
         if unknown:
             result["warnings"] = [str(wrong_formats(unknown))]
-        home = str(constants.config.get_config_value("ANSIBLE_HOME"))
-        default = os.environ.get("RBLN_REPORT_PATH") or os.path.join(home, "rbln_reports")
-        self._place, self._formats, self._keep = Place(args["path"] or default), formats, args["keep"]
+        self._place, self._formats, self._keep = Place(wanted["path"]), formats, wanted["keep"]
         self._json = args["format"] == "json"
         self._hosts = list(variables.get("ansible_play_hosts_all") or ())
         # Untemplated: this holds text of hosts.
@@ -178,6 +177,13 @@ class ActionModule(Answering):
         if paths:
             self._show([("Report: %s" % path, "") for path in paths.values()])
         return {"paths": paths, "ansible_stats": {"data": data, "per_host": False, "aggregate": False}}
+
+
+def _configured() -> Result:
+    """The options of the callback: its reports and those of a task are the same ones."""
+    callback = callback_loader.get(COLLECTION + REPORT)
+    callback.set_options()
+    return {"path": callback.folder(), **{name: callback.get_option(name) for name in ("formats", "keep")}}
 
 
 def _states(made: Document) -> dict[str, t.Any]:

@@ -23,12 +23,12 @@ requirements:
 options:
   path:
     description:
-      - The folder of the reports. It is made when it is missing.
+      - The folder of the reports. It is made when it is missing. Where it is not set, it is C(rbln_reports) in the home
+        of Ansible (C(~/.ansible)).
       - A name that ends with C(.html), C(.json), C(.md) or C(.xml) is one file that each run replaces; the other
         formats are written beside it.
       - Files have the mode 0640 and a folder that is made 0750. They name hosts, versions and what is wrong with them.
     type: path
-    default: '{{ ANSIBLE_HOME ~ "/rbln_reports" }}'
     env:
       - name: RBLN_REPORT_PATH
     ini:
@@ -86,9 +86,10 @@ import sys
 import time
 import typing as t
 
-from ansible import context
+from ansible import constants, context
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as core
+from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import run_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.about import about, playbook_name
@@ -168,7 +169,11 @@ class CallbackModule(CallbackBase):
         run = self._known()
         variables = play.get_variable_manager().get_vars(play=play, include_hostvars=False)
         run.play(play.get_name().strip(), variables.get("ansible_play_hosts_all") or (), time.time())
-        self.variables.update({name: variables[name] for name in variables if name.startswith("rbln_report_")})
+        given = {name: variables[name] for name in variables if name.startswith("rbln_report_")}
+        if given:
+            given = Templar(loader=play.get_loader(), variables=variables).template(given)
+        # A survey of AWX gives an empty text where nothing was answered.
+        self.variables.update({name: value for name, value in given.items() if value not in ("", None)})
         self.about.by = str(variables.get("awx_user_name") or variables.get("tower_user_name") or self.about.by)
 
     @harmless
@@ -228,7 +233,7 @@ class CallbackModule(CallbackBase):
             return
         self.set_options(var_options=self.variables)
         formats, unknown = chosen_formats(self.get_option("formats"))
-        place = Place(self.get_option("path"))
+        place = Place(self.folder())
         made = against_earlier(document(run, self.about, stats, time.time()), place)
         wrong = [str(wrong_formats(unknown))] if unknown else []
         try:
@@ -239,6 +244,11 @@ class CallbackModule(CallbackBase):
             self._display.display("Report: %s" % path, stderr=not self._for_people())
         if wrong:
             self._display.warning("%s: %s" % (self.CALLBACK_NAME, " ".join(wrong)))
+
+    def folder(self) -> str:
+        """Where the reports go. Of plugins, ansible-core 2.16 does not render a default."""
+        home = str(constants.config.get_config_value("ANSIBLE_HOME"))
+        return str(self.get_option("path") or os.path.join(home, "rbln_reports"))
 
     @staticmethod
     def _for_people() -> bool:

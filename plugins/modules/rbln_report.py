@@ -29,7 +29,8 @@ options:
   path:
     description:
       - The folder of the reports, or one file that is replaced, as in P(rebellions.npu.rbln_report#callback).
-      - Where it is not set, E(RBLN_REPORT_PATH), else C(rbln_reports) in the home of Ansible.
+      - Where it is not set, that of the callback is taken, from the environment or C(ansible.cfg), as for O(formats) and
+        O(keep).
     type: path
   formats:
     description:
@@ -37,11 +38,9 @@ options:
       - Without V(json) the next report has nothing to compare with.
     type: list
     elements: str
-    default: [html, json]
   keep:
     description: How many reports stay in the folder. V(0) keeps all.
     type: int
-    default: 100
   format:
     description: V(text) shows the screen for people, V(json) returns RV(drift) for programs instead.
     type: str

@@ -49,9 +49,10 @@ def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess
     settings.update(
         HOME=str(folder), ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="300",
         ANSIBLE_CACHE_PLUGIN="jsonfile", ANSIBLE_CACHE_PLUGIN_CONNECTION=str(folder / "cache"),
-        ANSIBLE_CALLBACKS_ENABLED="rebellions.npu.rbln_report", RBLN_REPORT_PATH=str(folder / "out"),
-        ANSIBLE_SHOW_CUSTOM_STATS="true", **more,
+        ANSIBLE_CALLBACKS_ENABLED="rebellions.npu.rbln_report",
+        ANSIBLE_SHOW_CUSTOM_STATS="true", **{"RBLN_REPORT_PATH": str(folder / "out"), **more},
     )  # fmt: skip
+    settings = {name: told for name, told in settings.items() if told}
     argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "rebellions.npu.report", *options]
     return subprocess.run(argv, cwd=folder, env=settings, capture_output=True, text=True, check=False)
 
@@ -74,6 +75,17 @@ def test_the_report_of_what_is_known_asks_no_host(tmp_path: Path) -> None:
     assert "A report has no format pdf. Next: Choose from html" in " ".join((done.stdout + done.stderr).split())
     # What AWX keeps as artifacts.
     assert '"rbln_report"' in done.stdout and '"states"' in done.stdout, done.stdout
+
+
+def test_it_reads_and_writes_where_the_callback_is_told_to(tmp_path: Path) -> None:
+    last = reports.of_hosts([reports.one_host(1)], run="r1")
+    write(last, Place(str(tmp_path / "kept")), ["json"])
+    (tmp_path / "ansible.cfg").write_text("[callback_rbln_report]\npath = kept\nformats = json\nkeep = 1\n")
+    done = run(tmp_path, RBLN_REPORT_PATH="")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (tmp_path / "kept").iterdir()
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert [one["npus"] for one in found["hosts"]] == [1, 8, None] and found["compared"] is not None
 
 
 def test_in_check_mode_no_file_is_written_and_a_wrong_place_fails_the_task(tmp_path: Path) -> None:

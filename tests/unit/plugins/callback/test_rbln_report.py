@@ -42,8 +42,9 @@ class Ran:
         settings.update(
             HOME=str(folder), ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", COLUMNS="300",
             ANSIBLE_CALLBACKS_ENABLED="rebellions.npu.rbln_report", ANSIBLE_PIPELINING="true",
-            RBLN_REPORT_PATH=str(folder / "out"), RBLN_REPORT_FORMATS="html,json,markdown,junit", **more,
+            RBLN_REPORT_FORMATS="html,json,markdown,junit", **{"RBLN_REPORT_PATH": str(folder / "out"), **more},
         )  # fmt: skip
+        settings = {name: told for name, told in settings.items() if told}
         argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "x.yml", *options]
         self.out, self.log = folder / "out", folder / "log"
         # As in a terminal, whose keys reach all processes of the run.
@@ -122,6 +123,13 @@ def test_what_is_wrong_with_the_report_is_one_warning_and_the_run_ends_well(tmp_
         and "Next: " in told
     )
     assert (tmp_path / "out").read_text() == "a file where the folder would be"
+
+
+@pytest.mark.parametrize("where", ["", "{{ playbook_dir }}/there"])
+def test_a_folder_is_that_of_ansible_or_what_a_play_makes_of_its_variable(tmp_path: Path, where: str) -> None:
+    ran = Ran(tmp_path, play(SHOW, vars={"rbln_report_path": where}), "-l", "a", RBLN_REPORT_PATH="")
+    assert ran.end() == 0, ran.said
+    assert list((tmp_path / (".ansible/rbln_reports" if not where else "there")).glob("*.json")), ran.said
 
 
 def test_options_come_from_the_variables_of_the_run_too(tmp_path: Path) -> None:
