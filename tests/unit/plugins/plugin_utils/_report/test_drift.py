@@ -79,7 +79,8 @@ def test_a_check_that_has_passed_is_drift_where_nothing_else_tells() -> None:
 def test_drift_is_told_of_the_last_plan_and_not_of_cached_facts_or_a_discovery() -> None:
     planned, now = pair()
     planned["planned"], now["planned"] = [STEP], [STEP]
-    discovered, kept = {**copy.deepcopy(planned), "planned": None}, {**planned, "planned": None, "seen": ""}
+    discovered: Any = {**copy.deepcopy(planned), "planned": None}
+    kept: Any = {**planned, "planned": None, "seen": ""}
     site = reports.of_hosts([planned])
     later = [
         reports.of_hosts([kept], source="cache", at="2026-11-30T01:00:00Z"),
@@ -219,7 +220,8 @@ def test_what_is_known_without_asking_a_host() -> None:
         "npu-9": {},
         "npu-8": {"rbln": 1},
     }
-    last["hosts"][2].update(planned=[STEP], changes=["containerd: CDI on"])
+    third: Any = last["hosts"][2]
+    third.update(planned=[STEP], changes=["containerd: CDI on"])
     found = known(names, looks, last, About(), LATER)
     fresh, before, same, never, broken = found["hosts"]
     # Newer than the report; what was wanted and its node are no facts of a host.
@@ -238,7 +240,8 @@ def test_what_is_known_without_asking_a_host() -> None:
 
 def test_without_a_cache_and_a_report_nothing_is_known_and_nothing_is_zero() -> None:
     # Facts of Ansible's own say nothing of it.
-    for cache in ({}, {"distribution": "Debian"}):
+    caches: list[Data] = [{}, {"distribution": "Debian"}]
+    for cache in caches:
         (never,) = known({"npu1": cache}, {}, None, About(), LATER)["hosts"]
         assert never["reason"].startswith("No facts of it are cached") and "Next: Run the playbook" in never["reason"]
     found = known({"npu1": {}}, {}, None, About(), LATER)

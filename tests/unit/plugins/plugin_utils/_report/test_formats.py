@@ -86,7 +86,7 @@ def test_junit_says_what_to_do() -> None:
 
 
 def test_junit_passes_no_host_of_which_nothing_is_known_to_be_right() -> None:
-    host = reports.one_host(0)
+    host: Any = reports.one_host(0)
     host.update(state="unknown", reason="The run was aborted while it changed this host.")
     (suite,) = ET.fromstring(junit(reports.of_hosts([host])))
     (error,) = suite.findall("testcase[@name='host/run']/error")
@@ -98,7 +98,7 @@ def test_junit_passes_no_host_of_which_nothing_is_known_to_be_right() -> None:
 
 
 def test_junit_says_a_failure_without_a_task_plainly() -> None:
-    host = reports.one_host(0)
+    host: Any = reports.one_host(0)
     host.update(state="failed", failure={"task": "", "cause": "It failed without a message.", "next_step": ""})
     (failure,) = ET.fromstring(junit(reports.of_hosts([host]))).iter("failure")
     assert failure.get("message") == "It failed without a message."
@@ -143,7 +143,7 @@ def test_markdown_says_a_cause_that_hosts_share_once_with_its_next_step() -> Non
 
 
 def test_markdown_replaces_whole_names_of_hosts_alone() -> None:
-    hosts = [reports.one_host(number) for number in range(2)]
+    hosts: Any = [reports.one_host(number) for number in range(2)]
     for name, one in zip("ab", hosts):
         reports._failed(one)
         told: Any = {
@@ -154,8 +154,8 @@ def test_markdown_replaces_whole_names_of_hosts_alone() -> None:
         one.update(name=name, failure=told)
     text = markdown.markdown(reports.of_hosts(hosts))
     assert "**failed** a: Data: a.example has a.\n  Next: See a-1, a.\n" in text
-    hosts[1]["failure"]["cause"] = "Data: a.example has b."  # type: ignore[index]
-    hosts[1]["failure"]["next_step"] = "See a-1, b."  # type: ignore[index]
+    hosts[1]["failure"]["cause"] = "Data: a.example has b."
+    hosts[1]["failure"]["next_step"] = "See a-1, b."
     text = markdown.markdown(reports.of_hosts(hosts))
     assert "**failed** a, b: Data: a.example has the host.\n  Next: See a-1, HOST.\n" in text
 

@@ -201,7 +201,7 @@ def test_the_first_sentence_says_how_it_is(states: dict[str, int], made: dict[st
 
 
 def test_a_host_that_a_run_would_change_or_that_has_drifted_is_not_as_wanted() -> None:
-    hosts = [one_host(number) for number in range(3)]
+    hosts: Any = [one_host(number) for number in range(3)]
     # What a run was to do, and has done.
     hosts[0].update(state="changed", changes=["driver: 3.0.2 -> 3.1.0"], planned=[PLANNED])
     assert "<h1>All 3 hosts are as wanted, 1 changed</h1>" in page(of_hosts(hosts))
