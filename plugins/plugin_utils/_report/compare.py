@@ -64,7 +64,7 @@ def last_clusters(names: t.Iterable[str], earlier: t.Iterable[Document]) -> dict
     wanted, found = set(names), dict[str, set[str]]()
     for document in earlier:
         # What a report of cached facts has of clusters is that of the report before it.
-        for one in document["clusters"] if document["made"]["source"] != OF_CACHE else ():
+        for one in document["clusters"] if document["made"]["source"] != OF_CACHE else []:
             if one["name"] in wanted and one["name"] not in found and (one["objects"] or one["unchanged"]):
                 left = one["objects"] if document["made"]["check"] else _not_applied(one)
                 found[one["name"]] = {item["object"] for item in left}

@@ -201,7 +201,9 @@ def screen(
     if left:
         lines.append(Line(f"and {count(len(left), 'more host')} with other drift: {hosts(left)}", UNSURE))
     if pending:
-        told = f"A run would change {count(len(pending), 'host')} as before: {hosts(pending)}."
+        # Nobody knows what it would have changed on a host without an earlier plan.
+        before = " as before" if since and not set(pending) & set(unknown) else ""
+        told = f"A run would change {count(len(pending), 'host')}{before}: {hosts(pending)}."
         lines.append(Line(f"{told} Next: look at `ansible-playbook rebellions.npu.plan`.", UNSURE))
     if since and unknown:
         lines.append(Line(f"Planned for the first time: {hosts(unknown)}", PLAIN))

@@ -70,6 +70,8 @@ def _sentence(document: doc.Document) -> str:
     would = sum(_would_change(one, made["check"]) for one in document["hosts"])
     if would:
         return "%s of %s would change" % (count(would), whole)
+    if not all(one["pool"] for one in document["hosts"]):
+        return "Nothing has failed on %s" % whole
     changes = told["states"].get(doc.CHANGED, 0)
     good = "The host is" if hosts == 1 else "Both hosts are" if hosts == 2 else "All %s are" % whole
     return "%s as wanted%s" % (good, ", %s changed" % count(changes) if changes else "")

@@ -184,6 +184,8 @@ def test_the_screen_without_drift() -> None:
     assert lines(hosts) == ["No drift on 3 hosts since 2026-11-28T00:00:00Z"]
     assert lines(hosts, "") == ["No earlier report with a plan to compare with. This one is the first."]
     hosts[0]["planned"] = [STEP]  # type: ignore[list-item]
+    told = "A run would change 1 host: npu-0001. Next: look at `ansible-playbook rebellions.npu.plan`."
+    assert lines(hosts, "")[1] == told == lines(hosts, new=("npu-0001",))[1]
     assert lines(hosts, new=("npu-0003",)) == [
         "No drift on 2 hosts since 2026-11-28T00:00:00Z",
         "A run would change 1 host as before: npu-0001. Next: look at `ansible-playbook rebellions.npu.plan`.",

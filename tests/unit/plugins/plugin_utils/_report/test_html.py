@@ -215,6 +215,12 @@ def test_a_host_that_a_run_would_change_or_that_has_drifted_is_not_as_wanted() -
     assert "<h1>2 of 3 hosts have drifted</h1>" in page(of_hosts(hosts))
 
 
+def test_a_host_that_was_not_seen_is_not_called_as_wanted() -> None:
+    host: Any = one_host(0)
+    host.update(pool="", seen="", npus=None, checks={"passed": [], "others": []})
+    assert "<h1>Nothing has failed on 2 hosts</h1>" in page(of_hosts([host, one_host(1)]))
+
+
 def test_no_host_is_said() -> None:
     assert "<h1>The report has no host</h1>" in page(example(0))
 
