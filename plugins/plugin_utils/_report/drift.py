@@ -15,7 +15,7 @@ from .._answers.answer import PREFIX
 from .._plan.words import count, hosts
 from .._text.screen import BAD, GOOD, PLAIN, TITLE, UNSURE, Line
 from .build import text, when
-from .document import BY_PACKAGES, BY_PERSON, BY_RUN, FAILED, UNKNOWN, WARNING, Document, Drift, Host
+from .document import BY_PACKAGES, BY_PERSON, BY_RUN, CHANGED, FAILED, UNKNOWN, WARNING, Document, Drift, Host
 from .known import STEP
 from .look import OBSERVED, RUNTIMES
 from .markdown import by_words
@@ -58,7 +58,9 @@ def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
         return []
     # Another version that is wanted is a change of the inventory.
     chosen = {"driver", "firmware"} if now["wanted"] != before["wanted"] else set()
-    old = {step["text"].partition(": ")[0] for step in before["planned"] or ()}
+    # What the last run was to do is as wanted since it has done it.
+    done = before["changes"] and before["state"] == CHANGED and not before["reason"]
+    old = {step["text"].partition(": ")[0] for step in before["planned"] or () if not done}
     found = []
     for step in now["planned"]:
         what, _colon, change = step["text"].partition(": ")

@@ -58,6 +58,17 @@ def test_a_step_that_the_plan_did_not_have_is_drift_and_one_that_it_had_is_not()
     assert drifts.changed(now, before) == []
 
 
+def test_a_step_that_the_last_run_has_done_is_drift_when_it_is_to_do_again() -> None:
+    before, now = pair()
+    before.update(planned=[STEP], changes=["configuration: /etc/containerd/config.toml"], state="changed")
+    now["planned"] = [STEP]
+    assert told(drifts.changed(now, before)) == [("containerd", "as wanted", "CDI off")]
+    # Not all was done, or it is not known to be.
+    for state, reason in (("changed", "A reboot is due."), ("failed", "Driver: x"), ("unknown", "aborted")):
+        before.update(state=state, reason=reason)
+        assert drifts.changed(now, before) == []
+
+
 def test_ready_files_are_drift_only_alone() -> None:
     before, now = pair()
     now["planned"] = [STEP, {"text": "ready files: present -> new", "disruption": "none"}]
