@@ -99,9 +99,9 @@ class Run:
         if how == SKIPPED:
             return
         if task.module:
-            # That one writes the report itself.
+            # To report is no work on hosts; a report of drift has all that its run has found.
             self.ours = self.ours or task.module != REPORT
-            self.reported = self.reported or (task.module == REPORT and how == OK and task.act != "compare")
+            self.reported = self.reported or (task.module == REPORT and how == OK and task.act == "drift")
         if how in (OK, FAILED) and task.role.rpartition(".")[2] in CHANGING:
             one.begun = True
         if how in (FAILED, UNREACHABLE):

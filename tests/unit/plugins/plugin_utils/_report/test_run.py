@@ -362,6 +362,15 @@ def test_timings_name_the_slowest_first() -> None:
     assert [one["seconds"] for one in told.end()["hosts"]] == [3.0, 5.0]
 
 
+@pytest.mark.parametrize(("act", "reported"), [("", False), ("known", False), ("compare", False), ("drift", True)])
+def test_a_report_of_what_is_known_does_not_tell_of_the_run(act: str, reported: bool) -> None:
+    told = Told("npu1")
+    told.task("npu1", "Write the report", {}, action="rebellions.npu.rbln_report", act=act)
+    assert not told.run.ours
+    told.observed("npu1")
+    assert told.run.ours and told.run.reported is reported
+
+
 def test_a_skipped_task_and_one_of_others_ask_for_no_data() -> None:
     """A copy of each result would cost the run more than all else."""
 
