@@ -219,8 +219,10 @@ class CallbackModule(CallbackBase):
             action = str(getattr(task, "resolved_action", None) or task.action)
             role = task._role.get_name() if task._role else ""
             act = task.args.get("act") if isinstance(task.args, dict) else ""
-            name = str(task.name or task.action)
-            found = self.tasks[task._uuid] = TaskOf(task._uuid, name, role, action, act if isinstance(act, str) else "")
+            name, act = str(task.name or task.action), act if isinstance(act, str) else ""
+            # It may also be a template.
+            check = getattr(task, "check_mode", None) is True
+            found = self.tasks[task._uuid] = TaskOf(task._uuid, name, role, action, act, check)
         return found
 
     def _end(self, stats: Stats | None) -> None:

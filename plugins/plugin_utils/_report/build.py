@@ -62,7 +62,7 @@ def document(run: Run, about: About, stats: Stats | None, now: float) -> Documen
     clusters = _clusters(run)
     made: Made = {
         "at": when(now), "began": when(run.began), "seconds": round(max(0.0, now - run.began), 1), "run": run.id,
-        "by": about.by, "job": about.job, "playbook": about.playbook, "check": run.check, "limit": about.limit,
+        "by": about.by, "job": about.job, "playbook": about.playbook, "check": run.foretells, "limit": about.limit,
         "tags": list(about.tags), "skip_tags": list(about.skip_tags),
         "ended": doc.ABORTED if stats is None else doc.WHOLE, "source": doc.OF_RUN, "version": about.version,
         "core": about.core,
@@ -189,9 +189,9 @@ def _state(one: HostLog, found: Host, run: Run, stats: Stats | None) -> tuple[st
         return state, f"{failure['task']}: {failure['cause']}" if failure["task"] else failure["cause"]
     if not one.results:
         return doc.NOT_REACHED, "The run ended before it." if stats is None else "No task has run on it."
-    if one.left and not one.left.get("goes") and not run.check:
+    if one.left and not one.left.get("goes") and not run.foretells:
         return doc.NOT_REACHED, parted(str(one.left.get("msg") or NEVER))[0]
-    if stats is None and found["planned"] and not run.check and not one.proven:
+    if stats is None and found["planned"] and not run.foretells and not one.proven:
         if one.begun:
             return doc.UNKNOWN, "The run was aborted while it changed this host."
         return doc.NOT_REACHED, "The run was aborted before it changed this host."
@@ -259,7 +259,7 @@ def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
 def _turn(name: str, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:
     one = run.hosts.get(name) or HostLog()
     state, reason = _way(one, cut, run, host)
-    gone = bool(one.left.get("goes")) and not run.check
+    gone = bool(one.left.get("goes")) and not run.foretells
     ended = one.back_at if gone and state != "under way" else None
     return {
         "cluster": line(one.cluster, LONGEST),
@@ -277,7 +277,7 @@ def _turn(name: str, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) ->
 
 def _way(one: HostLog, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> tuple[str, str]:
     """(state, why) of a turn."""
-    if run.check:
+    if run.foretells:
         return "planned", str(cut.get("left") or cut.get("refused") or "")
     if not one.left:
         return "left", str(cut.get("refused") or NEVER)

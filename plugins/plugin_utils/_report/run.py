@@ -27,13 +27,14 @@ Data = t.Mapping[str, t.Any]
 
 @dataclass(frozen=True)
 class TaskOf:
-    """What of a task an event names. `act` is the argument of that name."""
+    """What of a task an event names. `act` is the argument of that name, `check` whether it is in check mode."""
 
     uuid: str
     name: str
     role: str = ""
     action: str = ""
     act: str = ""
+    check: bool = False
 
     @property
     def module(self) -> str:
@@ -75,6 +76,8 @@ class Run:
 
     began: float
     check: bool = False
+    # Whether what is kept of clusters and waves is that of tasks in check mode, as in the playbook plan.
+    dry: bool = False
     id: str = ""
     ours: bool = False
     reported: bool = False
@@ -82,6 +85,11 @@ class Run:
     works: dict[str, Data] = field(default_factory=dict)
     cut: Data = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
+
+    @property
+    def foretells(self) -> bool:
+        """Whether the run says what one would change, and has changed nothing."""
+        return self.check or (self.dry and not any(one.changes for one in self.hosts.values()))
 
     def play(self, name: str, hosts: t.Iterable[str], now: float) -> None:
         self.clock.play(name, now)
@@ -157,6 +165,8 @@ class Run:
             }
 
     def _rolled(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        if task.act in ("plan", "leave"):
+            self.dry = task.check
         if task.act == "plan" and data.get("hosts"):
             self.cut = {key: data.get(key) for key in ("turns", "order")}
         elif task.act == "leave":
@@ -165,6 +175,8 @@ class Run:
             one.back, one.back_at = {key: data.get(key) for key in ("reason", "msg", "failure", "smoke")}, now
 
     def _worked(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
+        if data.get("objects"):
+            self.dry = task.check
         self.worked(host, one, data)
 
     def worked(self, host: str, one: HostLog, data: Data) -> None:

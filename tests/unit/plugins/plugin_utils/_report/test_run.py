@@ -309,6 +309,27 @@ def test_the_waves_that_check_mode_foretells() -> None:
     assert [(one["wave"], one["state"], one["began"]) for one in told.end()["waves"]] == [(1, "planned", "")]
 
 
+def test_the_playbook_plan_foretells_without_check_mode() -> None:
+    where: Any = {"action": "rebellions.npu.rbln_operands", "role": "rebellions.npu.rbln_operands"}
+    told = Told("npu1")
+    told.observed("npu1")
+    cut = {"hosts": ",npu1,", "turns": turns(npu1=1)}
+    told.task("npu1", "Cut", cut, action="rebellions.npu.rbln_rollout", act="plan", check=True)
+    told.task("npu1", "Read", {"member": {"cluster": "prod"}, "work": "run"}, **where, check=True)
+    told.task("npu1", "Work", {"objects": {"DaemonSet x": "changed"}}, **where, check=True)
+    found = told.end()
+    assert found["made"]["check"] is True and found["waves"][0]["state"] == "planned"
+    assert found["clusters"][0]["objects"] == [{"object": "DaemonSet x", "action": "changed"}]
+    # A run that then does it.
+    told.task("npu1", "Work", {"objects": {"DaemonSet x": "changed"}}, **where)
+    assert told.end()["made"]["check"] is False
+    # Or that has changed a host.
+    told.task("npu1", "Work", {"objects": {"DaemonSet x": "changed"}}, **where, check=True)
+    assert told.end()["made"]["check"] is True
+    told.driver("npu1")
+    assert told.end()["made"]["check"] is False
+
+
 def test_the_cluster_and_the_node_of_a_host() -> None:
     told = Told("npu1", "npu2")
     where: Any = {"action": "rebellions.npu.rbln_operands", "role": "rebellions.npu.rbln_operands"}
