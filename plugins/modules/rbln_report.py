@@ -29,8 +29,8 @@ options:
   path:
     description:
       - The folder of the reports, or one file that is replaced, as in P(rebellions.npu.rbln_report#callback).
-      - Where it is not set, that of the callback is taken, from the environment or C(ansible.cfg), as for O(formats) and
-        O(keep).
+      - Where it is not set, that of the callback is taken, from the environment or C(ansible.cfg), as for O(formats)
+        and O(keep).
     type: path
   formats:
     description:

@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import collections
 import itertools
-import json
 import re
-from typing import Any
 
 import pytest
 
 from tests.integration._driver import CHANGE
 from tests.integration._hosts import LOADER, Hosts, difference, fingerprint, started
-from tests.integration._play import FOLDER, NAMESPACE_OF_TESTS, ONCE, STAGED, Run, play
+from tests.integration._play import NAMESPACE_OF_TESTS, ONCE, STAGED, Run, play
 from tests.integration._red import TERMINAL
+from tests.integration._reports import newest, reporting
 from tests.lab._base import until
 
 A, B = "it-a", "it-b"
@@ -196,60 +195,6 @@ def test_discover_and_validate_show_the_hosts_and_say_a_failure_once_U03_drain_f
     assert {"host": B, "what": "toolkit/cdi_spec_present"} in said["compared"]["repaired"]
     # This inventory has no other host, and there was no --limit.
     assert said["compared"]["gone"] == [A]
-
-
-REPORTS = FOLDER / "reports"
-
-
-def reporting() -> dict[str, str]:
-    return {"ANSIBLE_CALLBACKS_ENABLED": "rebellions.npu.rbln_report", "RBLN_REPORT_PATH": str(REPORTS)}
-
-
-def newest(book: str) -> Any:
-    """The newest report of a playbook."""
-    return json.loads(max(REPORTS.glob("*-rebellions.npu.%s-*.json" % book)).read_text(encoding="utf-8"))
-
-
-# A package whose script changes what another one has configured, as some do; apt logs who was asked for it.
-PACKAGE = r"""set -e
-mkdir -p /tmp/p/DEBIAN
-printf 'Package: containerd-tuning\nVersion: 1.0\nArchitecture: all\nMaintainer: x <x@y>\n' >/tmp/p/DEBIAN/control
-printf 'Description: x\n' >>/tmp/p/DEBIAN/control
-printf '#!/bin/sh\ngrep -rl enable_cdi /etc/containerd | xargs sed -i "s/enable_cdi.*/enable_cdi = false/"\n' \
-  >/tmp/p/DEBIAN/postinst
-chmod 755 /tmp/p/DEBIAN/postinst
-dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
-apt-get install -y /tmp/containerd-tuning.deb
-"""
-
-
-def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
-    nodes.done()
-    first = play("drift", nodes.inventory(), env=reporting())
-    assert first.code == 0, first.out[-2000:] + first.err[-2000:]
-    nodes.state.update({A: "dirty", B: "dirty"})
-    nodes.lab.exec(B, "sleep 1.1\n" + PACKAGE)
-    accounts = nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "get", "serviceaccounts", "-o", "name").stdout.split()
-    gone = next(name for name in accounts if not name.endswith("/default"))
-    nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "delete", gone)
-    asked = {"rbln_drift_exit": True}
-    found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
-    assert found.code == 3, found.out[-3000:] + found.err[-1000:]
-    said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
-    assert said[A] == [], said
-    by = [one for one in said[B] if one["by"] == "package manager"]
-    assert by and all(one["what"].startswith("containerd") for one in by), said
-    assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
-    assert "Drift on 1 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
-    name = "ServiceAccount %s/%s" % (NAMESPACE_OF_TESTS, gone.partition("/")[2])
-    assert "has drifted:\n  %s is missing" % name in found.out, found.out
-    again = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
-    assert again.code == 0 and "No drift on 2 hosts since " in again.out, again.out
-    assert "A run would change 1 host as before: it-b." in again.out
-    assert "has drifted" not in again.out
-    play("site", nodes.inventory()).good(BOTH)
-    nodes.lab.exec(B, "dpkg --purge containerd-tuning")
-    nodes.state.update({A: "done", B: "done"})
 
 
 def test_the_page_about_a_host_names_what_is_there(nodes: Hosts) -> None:

@@ -154,8 +154,8 @@ LAYERS = (
     _build("kube", 600, "kube", "images", "kwok", "npu-operands"),
     _integration(
         "nodes",
-        1150,
-        "everyday site site_nodes privileges site_repair site_undo doctor",
+        1250,
+        "everyday site site_nodes privileges site_repair site_undo drift doctor",
         uses=("lab",),
         holds=("cluster",),
         after=LAB,
