@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from tests.integration._hosts import Hosts
-from tests.integration._play import COLLECTIONS, Data, play, sha256
+from tests.integration._play import COLLECTIONS, FOLDER, Data, play, sha256
 from tests.lab._base import STATE
 from tests.lab.lab import payload_dir
 from tests.tools import commands
@@ -277,7 +277,7 @@ def replaced_in_examples(text: str) -> str:
         text = re.sub(known, r'\1"%s"' % sha256("run/" + name), text)
         text = text.replace("/srv/rbln/" + name, str(payload_dir() / "run" / name))
     text = text.replace("https://files.example.com/rbln/", str(payload_dir() / "run") + "/")
-    return text
+    return text.replace("/srv/reports/", str(FOLDER) + "/")
 
 
 def test_every_example_of_a_plugin_runs(bare: Hosts, tmp_path: Path) -> None:
