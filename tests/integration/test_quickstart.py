@@ -233,6 +233,7 @@ GIVEN: Data = {
 # Examples that cannot work on this host, and what is said: it has no bundle, image, cluster, network or key, and what
 # check mode has not made is not there.
 REFUSED = {
+    "Collect on a connected host": "No repository of this host has linux-headers-6.1.0-28-amd64. Next:",
     "Configure the repository of the driver": "cannot be downloaded",
     "Do what the plan of this host says": "'rbln_preflight_plan' is undefined",
     "Install only from the bundle": "no attribute 'environment'",

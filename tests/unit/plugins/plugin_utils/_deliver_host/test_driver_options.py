@@ -22,7 +22,7 @@ ROLE = "rbln_driver"
 TASKS = Path(__file__).resolve().parents[5] / "roles" / ROLE / "tasks"
 FILES = [{"path": "/var/lib/rbln/incoming/a.run", "sha256": "a" * 64}]
 # What no input and no step decides.
-OF_THE_TASK = {"state", "files", "absent", "by", "look", "notes_only", "plan", "fail"}
+OF_THE_TASK = {"state", "files", "absent", "by", "drained", "look", "notes_only", "plan", "fail"}
 
 
 def plan(acts: t.Sequence[str] = (), steps: t.Mapping[str, t.Any] | None = None, **inputs: t.Any) -> dict[str, t.Any]:
@@ -113,7 +113,7 @@ def test_what_is_no_plan_is_one_error(bad: t.Any) -> None:
 
 @pytest.mark.parametrize(
     "name, keys",
-    [("transaction", {"files", "by", "fail", *PROXIES}), ("absent_look", {"state", "look"}),
+    [("transaction", {"files", "by", "drained", "fail", *PROXIES}), ("absent_look", {"state", "look"}),
      ("absent", {"state", "files", "notes_only", "fail", *PROXIES})],
 )  # fmt: skip
 def test_the_role_passes_the_plan_as_one_value(name: str, keys: set[str]) -> None:
