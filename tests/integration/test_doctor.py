@@ -16,6 +16,7 @@ import pytest
 from tests.integration._faults import FAULTS, FORGET, NOT_REACHED, TOOL, Fault
 from tests.integration._hosts import Hosts
 from tests.integration._play import FOLDER, STAGED, Data, play
+from tests.lab._base import until
 
 A, B = "it-a", "it-b"
 SHOW = "Show the causes"
@@ -73,6 +74,8 @@ def diagnose(hosts: Hosts, passes: t.Sequence[t.Mapping[str, Fault]]) -> list[Da
 @pytest.fixture(scope="module")
 def well(nodes: Hosts) -> t.Iterator[Hosts]:
     nodes.done(A, B)
+    # After the tests before, the device plugins may still be starting.
+    until(90, "the NPUs of both nodes", lambda: nodes.allocatable() == {A: "2", B: "2"})
     nodes.state.update({A: "dirty", B: "dirty"})
     yield nodes
     for host in (A, B):

@@ -192,7 +192,15 @@ DRIVER_CAUSES: tuple[Cause, ...] = (
         f"`{TOOL} -j; {TOOL} --version` on the host",
         "Install tools of the driver's release, and look for a second copy.",
         checks("tool_answers", "tool_is_driver"),
-        ("cards_not_bound", "devices_unhealthy", "looks_failed", "cdi_spec_stale", "ready_files_missing"),
+        (
+            "cards_not_bound",
+            "devices_unhealthy",
+            "looks_failed",
+            "cdi_spec_stale",
+            "ready_files_missing",
+            "plugin_not_registered",
+            "npus_not_allocatable",
+        ),
     ),
     Cause(
         "devices_unhealthy",
