@@ -362,6 +362,11 @@ def main() -> None:
     except NpuError as exc:
         module.fail_json(msg=str(exc))
     host = Host(params["root"])
+    top = host.listdir("/")
+    if not top.ok:
+        module.fail_json(
+            msg="root %s: %s. Next: Give the directory that holds the system's files." % (host.root, top.detail)
+        )
     found = detect_runtimes(host, options)
     for runtime in found["runtimes"] if params["ask"] else []:
         # A look at the socket of another one could start it.

@@ -80,6 +80,12 @@ def test_bad_input_is_named(params: dict[str, Any], message: str, tmp_path: Path
     assert message in answer["msg"]
 
 
+def test_a_root_that_is_not_there_is_no_host_without_runtimes(tmp_path: Path) -> None:
+    code, answer = call(root=str(tmp_path / "image"))
+    assert code == 1 and answer["msg"].startswith("root %s: " % (tmp_path / "image")), answer
+    assert answer["msg"].endswith(" Next: Give the directory that holds the system's files.")
+
+
 def test_documented_options_are_the_real_ones() -> None:
     yaml = pytest.importorskip("yaml")
     documented = yaml.safe_load(rbln_runtime_detect.DOCUMENTATION)["options"]
