@@ -24,6 +24,16 @@ BLOCK = 65536
 Runner = t.Callable[..., Probe]
 
 
+def search_path() -> str:
+    """Where commands are looked for: root's programs too, whoever asks."""
+    return os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def environment() -> dict[str, str]:
+    """That of a command: ours, with the C locale and the search path."""
+    return dict(os.environ, LC_ALL="C", LANGUAGE="C", PATH=search_path())
+
+
 def run_command(
     argv: t.Sequence[str],
     timeout: float,
@@ -36,10 +46,7 @@ def run_command(
     Past the limit (timeout), or when it prints more than OUTPUT_LIMIT bytes (too_large), the command and its children
     are killed. `pass_fds` are open descriptors that the command inherits.
     """
-    full_env = dict(os.environ)
-    full_env.update({"LC_ALL": "C", "LANGUAGE": "C"})
-    full_env["PATH"] = full_env.get("PATH", "") + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    full_env.update(env or {})
+    full_env = dict(environment(), **(env or {}))
     try:
         # A new session, so that the limit also kills the children: dpkg of apt, make of an installer.
         child = subprocess.Popen(  # pylint: disable=ansible-bad-function

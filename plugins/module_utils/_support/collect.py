@@ -21,11 +21,12 @@ import zlib
 
 from .._base.records import dataclass
 from .._base.vendor import VendorProfile
+from .._host.command import search_path
 from .._host.host import Host, open_file
 from .._host.probe import ABSENT, FAILED, TIMEOUT, TOO_LARGE, VALUE
 from .._observe.observe import answer
 from .hide import masked_line, without_secrets
-from .run import PATHS, Keep, Outcome, apart, be_quiet, run
+from .run import Keep, Outcome, apart, be_quiet, run
 from .sources import FILES, Source, of_host, plain, unit_names
 
 OBSERVATION = "observation.json"
@@ -226,7 +227,7 @@ class Collector:
     def _is_there(self, source: Source) -> Outcome:
         """What a run without check mode would find, as far as that is seen without running anything."""
         if source.command:
-            there = shutil.which(source.command[0], path=os.environ.get("PATH", "") + PATHS)
+            there = shutil.which(source.command[0], path=search_path())
             return Outcome(VALUE) if there else Outcome(ABSENT, "%s is not installed" % source.command[0])
         paths = [source.path] if source.path else source.work.split(":")[1:]
         return Outcome(VALUE if any(self.host.exists(one) for one in paths) else ABSENT)

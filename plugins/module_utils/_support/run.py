@@ -18,14 +18,12 @@ import time
 import typing as t
 
 from .._base.records import dataclass
-from .._host.command import BLOCK, end_session
+from .._host.command import BLOCK, KILL_WAIT, end_session, environment
 from .._host.probe import FAILED, TIMEOUT, TOO_LARGE, VALUE, from_oserror
 
 # Most that a source may say before it is ended, whatever is kept of it.
 SAID = 64 * 1024 * 1024
 ERRORS = 16 * 1024
-KILL_WAIT = 5.0
-PATHS = ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,14 @@ class Keep:
 
 def run(argv: t.Sequence[str], timeout: float, keep: Keep, accept: t.Collection[int] = (0,)) -> Outcome:
     """The output of a command; of one that is ended, what it has said until then."""
-    environment = dict(os.environ, LC_ALL="C", LANGUAGE="C", SYSTEMD_PAGER="", SYSTEMD_COLORS="0", TERM="dumb")
-    environment["PATH"] = environment.get("PATH", "") + PATHS
+    plain = dict(environment(), SYSTEMD_PAGER="", SYSTEMD_COLORS="0", TERM="dumb")
     try:
         child = subprocess.Popen(  # pylint: disable=ansible-bad-function
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environment,
+            env=plain,
             start_new_session=True,
         )
     except OSError as exc:

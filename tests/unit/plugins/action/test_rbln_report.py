@@ -20,21 +20,8 @@ HOST = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port"
 
 
 def cached() -> dict[str, Any]:
-    cdi = {
-        "path": "/x",
-        "state": "current",
-        "changed": False,
-        "missing_host_paths": [],
-        "conflicts": [],
-        "problems": [],
-    }
-    observed = {
-        "schema": 1, "state": "passed", "passed": True, "failed": [], "unknown": [], "checks": [], "cdi": cdi,
-        "passed_checks": {"driver": ["npus_found"]}, "markers": {}, "host_tool": {}, "containers": None,
-        "python": "/usr/bin/python3", "run": "r2",
-    }  # fmt: skip
     facts = planned.facts(pool_key="p", counts={"functions": 1, "devices": 1})
-    return {"rbln": facts, "rbln_runtimes": planned.runtimes(), "rbln_observed": observed}
+    return {"rbln": facts, "rbln_runtimes": planned.runtimes(), "rbln_observed": reports.observed(run="r2")}
 
 
 def run(folder: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -205,21 +205,8 @@ def test_the_screen_without_drift() -> None:
 
 
 def cached(run: str = "r2") -> Data:
-    cdi = {
-        "path": "/x",
-        "state": "current",
-        "changed": False,
-        "missing_host_paths": [],
-        "conflicts": [],
-        "problems": [],
-    }
-    observed = {
-        "schema": 1, "state": "passed", "passed": True, "failed": [], "unknown": [], "checks": [], "cdi": cdi,
-        "passed_checks": {"driver": ["npus_found"]}, "markers": {}, "host_tool": {}, "containers": None,
-        "python": "/usr/bin/python3", "run": run,
-    }  # fmt: skip
     facts = planned.facts(pool_key="p", counts={"functions": 1, "devices": 1})
-    return {"rbln": facts, "rbln_runtimes": planned.runtimes(), "rbln_observed": observed}
+    return {"rbln": facts, "rbln_runtimes": planned.runtimes(), "rbln_observed": reports.observed(run=run)}
 
 
 def test_what_is_known_without_asking_a_host() -> None:

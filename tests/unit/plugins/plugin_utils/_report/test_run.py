@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import Run, TaskOf
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns import written
-from ansible_collections.rebellions.npu.tests.unit.fixtures import planned
+from ansible_collections.rebellions.npu.tests.unit.fixtures import planned, reports
 
 BEGAN = 1_800_000_000.0
 Data = dict[str, Any]
@@ -40,19 +40,7 @@ def check(name: str, ok: bool | None, severity: str = "error", **more: Any) -> D
 
 
 def observation(*checks: Data) -> Data:
-    cdi = {
-        "path": "/x",
-        "state": "current",
-        "changed": False,
-        "missing_host_paths": [],
-        "conflicts": [],
-        "problems": [],
-    }
-    observed = {
-        "schema": 1, "state": "passed", "passed": True, "failed": [], "unknown": [], "checks": list(checks), "cdi": cdi,
-        "passed_checks": {"driver": ["npus_found"]}, "markers": {}, "host_tool": {}, "containers": None,
-        "python": "/usr/bin/python3",
-    }  # fmt: skip
+    observed = reports.observed(checks=list(checks))
     return {"ansible_facts": {"rbln": SEEN, "rbln_runtimes": planned.runtimes(), "rbln_observed": observed}}
 
 
