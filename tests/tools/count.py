@@ -16,6 +16,8 @@ WORDS = re.compile(r"(\d+) (passed|failed|errors?)\b")
 SANITY_RUN = re.compile(r'^Running sanity test "?([\w-]+)"?', re.M)
 SANITY_SKIP = re.compile(r"^WARNING: Skipping sanity test '([\w-]+)'", re.M)
 SANITY_LACKS = re.compile(r'^WARNING: Required program "[\w-]+" not found', re.M)
+# How our tools, pytest's summary and ansible-test begin the line of a failure.
+FAILURE = re.compile(r"^(?:[\w.-][\w .-]*?:? +)?(?:FAILED|ERROR:?|failed:) +(\S.*)$", re.M)
 SANITY_FAILED = re.compile(r"^(?:ERROR|FATAL): The (\d+) sanity test\(s\) listed below", re.M)
 
 
@@ -56,3 +58,8 @@ def sanity(output: str) -> Count:
     match = SANITY_FAILED.search(output)
     failed = int(match[1]) if match else 0
     return Count(max(len(ran) - failed - len(SANITY_LACKS.findall(output)), 0), failed)
+
+
+def failures(output: str) -> list[str]:
+    """What a tool says of each failure, in its order and once."""
+    return list(dict.fromkeys(FAILURE.findall(ANSI.sub("", output))))

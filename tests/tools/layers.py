@@ -41,9 +41,11 @@ CORES = os.cpu_count() or 1
 JOBS = str(CORES)
 # Layers wait for hosts and clusters a good part of their time: one more of them than there are processors.
 SLOTS = CORES + 1
+# Failures of a layer that the closing lines repeat, and the characters of each.
+REPEATED, WIDE = 5, 240
 # Seconds that a layer has to take its hosts down when it is stopped.
 ENDING = 60
-PYTEST = ("-q", "-rs", "-p", "no:pytest11.testinfra", "-p", "no:cacheprovider", "--import-mode=importlib")
+PYTEST = ("-q", "-rfEs", "-p", "no:pytest11.testinfra", "-p", "no:cacheprovider", "--import-mode=importlib")
 WORDY = ("-v", *PYTEST[1:])
 WITH_ANSIBLE = (PY, "-m", "tests.tools.with_ansible")
 
@@ -98,6 +100,7 @@ class Outcome:
     seconds: float
     word: str
     cpu: float = 0.0
+    failures: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -403,11 +406,14 @@ def run_layer(layer: Layer, terminal: Terminal, running: Running) -> Outcome:
     LOGS.mkdir(parents=True, exist_ok=True)
     log_of(layer).write_text("", encoding="utf-8")
     began, total, word, cpu = time.monotonic(), Count(), "", 0.0
+    failures: list[str] = []
     for step in layer.steps:
         code, spent, output = run_step(step, layer, layer.limit - (time.monotonic() - began), say, running)
         counted = step.counter(output)
         total += counted
         cpu += spent
+        if code or counted.failed:
+            failures += count.failures(output) or output.splitlines()[-1:]
         left_out = forbidden(layer.name, output)
         for text in left_out:
             say(f"skipped {text}. Next: give it what it lacks, or say in tests/tools/skips.py why it may go")
@@ -421,7 +427,7 @@ def run_layer(layer: Layer, terminal: Terminal, running: Running) -> Outcome:
         elif left_out:
             word = word or "skipped what it may not"
     seconds = time.monotonic() - began
-    outcome = Outcome(layer, total, seconds, word or "passed", cpu)
+    outcome = Outcome(layer, total, seconds, word or "passed", cpu, tuple(failures))
     ran = f"{total.passed + total.failed} {layer.unit}, {seconds:.0f} s of {layer.budget} s, {cpu:.0f} CPU-s"
     say(f"<== {layer.name}: {ran}: {outcome.word}")
     return outcome
@@ -457,8 +463,18 @@ def run(layers: Sequence[Layer], slots: int = SLOTS) -> list[Outcome]:
     return [outcomes[layer.name] for layer in layers]
 
 
+def repeated(outcome: Outcome) -> list[str]:
+    """What the closing lines say of a layer that failed: its first failures, and where the rest is."""
+    told = [text if len(text) <= WIDE else text[:WIDE] + " …" for text in outcome.failures[:REPEATED]]
+    log = os.path.relpath(log_of(outcome.layer), ROOT)
+    return [f"failed: {outcome.layer.name}: {text}" for text in [*told, f"{outcome.word}. Next: read {log}"]]
+
+
 def report(outcomes: Sequence[Outcome]) -> str:
-    """The closing table and line. A layer that failed without a failed test counts as one; what was built does not."""
+    """The closing table, what failed, and the closing line.
+
+    A layer that failed without a failed test counts as one; what was built does not count.
+    """
     rows = [("layer", "ran", "seconds", "budget", "CPU-s", "result")]
     for o in outcomes:
         late = " (over budget)" if o.seconds > o.layer.budget and o.good else ""
@@ -467,7 +483,9 @@ def report(outcomes: Sequence[Outcome]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     failed = sum(o.count.failed or (0 if o.good else 1) for o in outcomes)
-    return "\n".join([*lines, "", f"{sum(o.count.passed for o in outcomes if o.layer.proves)} passed, {failed} failed"])
+    named = [text for o in outcomes if not o.good for text in repeated(o)]
+    closing = f"{sum(o.count.passed for o in outcomes if o.layer.proves)} passed, {failed} failed"
+    return "\n".join([*lines, "", *named, closing])
 
 
 def machine_busy() -> float:

@@ -43,7 +43,7 @@ def main() -> int:
     results.append(("mypy", code, int(match[1]) if match else 0))
     failed = [tool for tool, code, files in results if code or not files]
     for tool, code, files in results:
-        print(f"{tool}: {files} files, exit {code}")
+        print(f"{'failed: ' if tool in failed else ''}{tool}: {files} files, exit {code}")
     print(f"{sum(files for tool, code, files in results if tool not in failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 

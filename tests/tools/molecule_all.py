@@ -88,7 +88,8 @@ def main() -> int:
     for name in args.scenarios or wanted():
         began = time.monotonic()
         hosts, reason = run_scenario(name, args.command)
-        rows.append(f"{name}: {len(hosts)} hosts, {time.monotonic() - began:.0f} s, {reason or 'passed'}")
+        seconds = time.monotonic() - began
+        rows.append(f"{'failed: ' if reason else ''}{name}: {len(hosts)} hosts, {seconds:.0f} s, {reason or 'passed'}")
         if reason:
             failures.append(name)
         else:

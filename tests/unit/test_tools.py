@@ -93,6 +93,54 @@ def test_the_table_names_a_layer_that_ran_nothing_and_counts_it_as_failed() -> N
     ]
 
 
+def test_the_closing_lines_name_what_failed_for_who_sees_nothing_but_them() -> None:
+    output = "\n".join(
+        [
+            "tests/integration/test_a.py::test_one FAILED [ 50%]",
+            "FAILED tests/integration/test_a.py::test_one - AssertionError: 1 == 2",
+            "ERROR tests/integration/test_a.py::test_two - OSError: gone",
+            "FAILED tests/integration/test_a.py::test_one - AssertionError: 1 == 2",
+            "proof-walk: FAILED claims: no NPU",
+            "gate   FAILED 3.2 s a host",
+            "docs                 FAILED    3 s  a link is broken",
+            "failed: README.md: no such command",
+            "ERROR: Sanity tests failed: pylint",
+        ]
+    )
+    assert count.failures(output) == [
+        "tests/integration/test_a.py::test_one - AssertionError: 1 == 2",
+        "tests/integration/test_a.py::test_two - OSError: gone",
+        "claims: no NPU",
+        "3.2 s a host",
+        "3 s  a link is broken",
+        "README.md: no such command",
+        "Sanity tests failed: pylint",
+    ]
+    assert count.failures("3 passed, 0 failed\n") == []
+    bad = layers.Outcome(
+        layers.Layer("part/a", 10, "tests", ()), Count(3, 9), 1.0, "failed (exit 1)", 0.0, ("x" * 300, *"bcdefgh")
+    )
+    _head, _row, _blank, first, *others, closing, last = layers.report([bad]).splitlines()
+    assert first == "failed: part/a: " + "x" * layers.WIDE + " …"
+    assert others == ["failed: part/a: " + name for name in "bcde"]
+    assert closing == "failed: part/a: failed (exit 1). Next: read .work/logs/part-a.log"
+    assert last == "3 passed, 9 failed"
+
+
+def test_a_layer_that_fails_tells_its_failures_or_its_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "LOGS", tmp_path)
+    said, silent = layers.run(
+        [
+            own("said", "print('failed: a link'); print('1 passed, 1 failed')"),
+            own("silent", "print('x'); print('boom'); raise SystemExit(1)"),
+        ]
+    )
+    assert said.failures == ("a link",)
+    assert silent.failures == ("boom",)
+
+
 def test_layers_that_share_run_side_by_side_and_those_that_hold_do_not() -> None:
     site, bare = own("site", uses=("lab",), holds=("cluster",)), own("bare", uses=("lab",))
     roles, demo = own("roles", uses=("lab",), holds=("cluster",)), own("demo", holds=("lab",))
