@@ -121,6 +121,8 @@ class ActionModule(Answering):
             result["warnings"] = [*result.get("warnings", []), found["caution"]]
         said = "%s%s" % (result.get("module_stderr", ""), result.get("module_stdout", ""))
         if result.get("failed"):
+            if "module_stdout" in result and not said.strip() and self._task.become:
+                said = self._becoming()
             told = self._why(self._host_name(task_vars), said, result.get("rc"))
             if told:
                 result["msg"] = told
@@ -207,6 +209,21 @@ class ActionModule(Answering):
             return named
         found = (variables.get("ansible_facts") or {}).get("discovered_interpreter_python")
         return shlex.quote(str(found)) if found else ""
+
+    def _becoming(self) -> str:
+        """What the program that gives root says when it is to do nothing else; empty when it does that."""
+        try:
+            again = self._low_level_execute_command("true")
+            said = str(again["stderr"] or again["stdout"])
+            if not again["rc"] or said.strip():
+                return said if again["rc"] else ""
+            without = self._low_level_execute_command("true", sudoable=False)
+        except AnsibleError as exc:
+            return str(exc)
+        if without["rc"]:
+            return ""
+        name = getattr(self._connection.become, "name", "its program")
+        return "privilege escalation by %s ends with %s and says nothing" % (name, again["rc"])
 
     def _why(self, host: str, said: str, code: t.Any) -> str:
         """Why no module has run on the host; empty when none of this is the cause."""

@@ -128,6 +128,26 @@ def test_a_host_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch: pyt
     assert told.startswith("n1 cannot be reached: Data could not") and "`ansible -m ping n1`" in told
 
 
+@pytest.mark.parametrize(
+    "with_root, without, told",
+    [
+        ((1, "", "sudo: a password is required"), None, "sudo: a password is required"),
+        ((1, "", ""), (0, "", ""), "privilege escalation by sudo ends with 1 and says nothing"),
+        # The connection runs nothing at all: become is not the cause.
+        ((1, "", ""), (255, "", ""), ""),
+        ((0, "", ""), None, ""),
+    ],
+)
+def test_who_gives_root_is_asked_where_nothing_was_said(
+    with_root: tuple[int, str, str], without: tuple[int, str, str] | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [dict(zip(("rc", "stdout", "stderr"), one)) for one in (with_root, without) if one]
+    monkeypatch.setattr(ActionBase, "_low_level_execute_command", lambda _self, _command, **_more: answers.pop(0))
+    action = asking(become=types.SimpleNamespace(name="sudo"))
+    assert action._becoming() == told and answers == []
+    assert bool(_no_root("n1", told)) == bool(told)
+
+
 class Told(types.SimpleNamespace):
     """A display that keeps what -vvv shows."""
 
