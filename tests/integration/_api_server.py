@@ -244,6 +244,11 @@ class ApiServer:
     ) -> subprocess.CompletedProcess[str]:
         return run([self._kube / "kubectl", "--kubeconfig", self.home / "admin.kubeconfig", *argv], 60, check, stdin)
 
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        """A shell line of a page, in which `kubectl` is the administrator's."""
+        env = "PATH=%s:$PATH KUBECONFIG=%s" % (self._kube, self.home / "admin.kubeconfig")
+        return run(["sh", "-c", "export %s; %s" % (env, line)], 60, False, None)
+
     def _call(self, method: str, path: str, body: Data | None = None) -> Data:
         """The answer to a request of the administrator, whatever it is: to start kubectl costs more than to ask."""
         kind = "application/%sjson" % ("merge-patch+" if method == "PATCH" else "")

@@ -222,6 +222,33 @@ def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
         assert "changed=1" not in done, "%s changed something:\n%s" % (line, done[-3000:])
 
 
+# Programs of the tree that this host has no use for, in the words of its shell.
+NOT_HERE = re.compile(r"\b(?:docker|crictl|dnf|rpm|mokutil): (?:not found|command not found)$")
+# What programs say of words that they do not know.
+NOT_UNDERSTOOD = re.compile(
+    r"invalid (?:option|choice)|unrecogni[sz]ed|unknown (?:option|command|flag)|^usage:", re.I | re.M
+)
+
+
+def test_the_commands_that_prove_a_cause(newcomer: Newcomer, bare: Hosts) -> None:
+    """Each is understood where the troubleshooting page says that it runs."""
+    proving = [line for line in commands.of_tree(ROOT) if not line.startswith("kubectl ")]
+    here = [line for line in proving if line.startswith("ansible")]
+    assert len(here) >= 5 and len(proving) > 50
+    for line in here:
+        newcomer.run(commands.filled(line, HOST=HOST), newcomer.folder / "runfile")
+    tool = "PATH=$PATH:/usr/local/libexec/rebellions-npu; "
+    there = [line for line in proving if line not in here]
+    wrong = {}
+    for line in there:
+        words = commands.filled(line, HOST="localhost", IMAGE="localhost/x", ADDRESS="http://127.0.0.1:9")
+        said = bare.lab.exec(E, ["timeout", "20", "sh", "-c", tool + words], check=False)
+        missing = [told for told in said.stderr.splitlines() if "not found" in told and not NOT_HERE.search(told)]
+        if missing or NOT_UNDERSTOOD.search(said.stderr):
+            wrong[line] = said.stderr
+    assert wrong == {}
+
+
 # What an example names and a reader has.
 GIVEN: Data = {
     "vault_mok_password": "one-time-1",

@@ -171,6 +171,8 @@ def site(server: ApiServer, tmp_path: Path) -> t.Iterator[Site]:
 
 
 UPGRADE = ("-e", "__rbln_rollout_upgrade=true")
+# What kubectl says when it has understood a command, and what it names is not there.
+ABSENT = re.compile(r"\(NotFound\)|^No resources found|have a resource type \"rblnclusterpolicies\"")
 BACK = ("upgrade-done", False, False)
 
 
@@ -200,6 +202,13 @@ def test_nodes_go_in_waves_come_back_and_a_second_run_changes_nothing(site: Site
         argv = shlex.split(line)
         assert argv[0] == "kubectl"
         assert server.kubectl(*argv[1:]).stdout.strip(), line
+    proving = [line for line in commands.of_tree(ROOT) if line.startswith("kubectl ")]
+    assert len(proving) > 10
+    for line in proving:
+        values = {"PATH": str(server.home / "admin.kubeconfig"), "NODE": "node-1"}
+        said = server.shell(commands.filled(line, **values))
+        assert all(ABSENT.search(told) for told in said.stderr.splitlines()), (line, said.stderr)
+        assert said.stdout or said.stderr, line
     before = [site.node(name)["metadata"]["resourceVersion"] for name in NODES]
     code, text = site.run(*UPGRADE, hosts={name: {"to_do": False} for name in NODES})
     assert code == 0 and site.changed() == [] and "changed=0" in text, text

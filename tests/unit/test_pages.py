@@ -96,9 +96,49 @@ def test_every_command_of_a_page_is_run_by_a_test() -> None:
             assert words in text(file), f"{file} does not run: {line}"
 
 
+def missing(span: str) -> list[str]:
+    """What a command within a sentence names and is not there: playbooks, tags, targets of make, programs of tests."""
+    targets = set(re.findall(r"^[a-z][a-z -]*(?=:(?!=))", text("Makefile"), re.M))
+    known = {name for line in targets for name in line.split()} | {"proof-NAME"}
+    files = [
+        *(f"playbooks/{name}.yml" for name in re.findall(r"^ansible-playbook .*rebellions\.npu\.(\w+)", span)),
+        *re.findall(r"^ansible-playbook .*(playbooks/\w+\.yml)", span),
+        *(name.replace(".", "/") for name in re.findall(r"^python -m (tests[\w.]+)", span)),
+    ]
+    lost = [name for name in files if not any((ROOT / (name + end)).exists() for end in ("", ".py"))]
+    made = re.match(r"make ((?:[a-zA-Z_-]+ ?)+)$", span)
+    for name in made[1].split() if made else ():
+        proof = ROOT / "tests" / "proofs" / (name.removeprefix("proof-") + ".py")
+        lost += [name] if name not in known and not (name.startswith("proof-") and proof.exists()) else []
+    tags = re.search(r"^ansible-playbook .*--tags ([\w,]+)", span)
+    site = set(tagged(yaml.safe_load(text("playbooks/site.yml"))))
+    return lost + [tag for tag in (tags[1].split(",") if tags else ()) if tag not in site]
+
+
+def test_what_a_command_within_a_sentence_names_is_there() -> None:
+    assert missing("make nothing proof-walk") == ["nothing"] and missing("make test") == []
+    assert missing("ansible-playbook rebellions.npu.sight --tags driver,x") == ["playbooks/sight.yml", "x"]
+    spans = [
+        (page.name, span)
+        for page in LINKED
+        for span in re.findall(
+            r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.S | re.M)
+        )
+        if span.startswith(("make ", "ansible-playbook ", "python -m tests"))
+    ]
+    assert len(spans) > 50
+    assert [(page, span, missing(span)) for page, span in spans if missing(span)] == []
+
+
 def test_the_commands_of_a_page_are_read_as_a_shell_does() -> None:
     page = "1. x\n\n   ```shell\n   a  -b \\\n     c   # why\n   # only this\n   d#e\n   ```\n```yaml\nf: 1\n```\n"
     assert commands.of_text(page) == ["a -b c", "d#e"]
+
+
+def test_the_commands_of_the_tree_are_read_with_their_pipes() -> None:
+    proving = commands.of_tree(ROOT)
+    assert len(proving) > 60 and "modprobe --showconfig | grep rebellions; sysctl kernel.modules_disabled" in proving
+    assert commands.filled("kubectl -n NAMESPACE logs POD; cat /x", POD="p") == "kubectl -n rbln-system logs p; cat /x"
 
 
 # -- support matrix
