@@ -78,6 +78,7 @@ def _mmdebstrap(flavour: Flavour, target: Path, variant: str, *hooks: str) -> No
         "--include=" + ",".join(flavour.packages),
     ]
     argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    argv += ['--aptopt=Acquire::Retries "3"']
     # Where the mirror is a snapshot, the lists of a suite that is not released have expired.
     argv += ['--aptopt=Acquire::Check-Valid-Until "false"'] if flavour.suite == "forky" else []
     argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale")]

@@ -111,6 +111,7 @@ def _root(home: Path) -> None:
         "--include=" + ",".join(PACKAGES),
     ]
     argv += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    argv += ['--aptopt=Acquire::Retries "3"']
     argv += ["--dpkgopt=path-exclude=/usr/share/%s/*" % name for name in ("doc", "man", "locale", "info", "lintian")]
     modules = "printf 'virtio_pci\\nvirtio_blk\\next4\\n' >\"$1/etc/initramfs-tools/modules\""
     early = 'mkdir -p "$1/etc/initramfs-tools"; cp -r %s/root/etc/initramfs-tools/. "$1/etc/initramfs-tools"; %s' % (

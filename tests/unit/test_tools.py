@@ -82,13 +82,14 @@ def test_a_layer_passes_only_when_something_ran_and_all_of_it_passed(
 
 def test_the_table_names_a_layer_that_ran_nothing_and_counts_it_as_failed() -> None:
     good = layers.Outcome(layers.Layer("a", 10, "tests", ()), Count(3, 0), 12.0, "passed", 7.0)
-    built = layers.Outcome(layers.Layer("b", 10, "parts", (), proves=False), Count(5, 0), 1.0, "passed")
+    lost = layers.Layer("b", 10, "parts", (), proves=False)
+    built = layers.Outcome(lost, Count(5, 0), 1.0, "failed (exit 1)", failures=("no route",))
     empty = layers.Outcome(layers.Layer("c", 10, "hosts", ()), Count(), 1.0, "ran nothing: x")
     lines = layers.report([good, built, empty]).splitlines()
     assert lines[-1] == "3 passed, 1 failed"
     assert [line.split() for line in lines[1:4]] == [
         ["a", "3", "tests", "12", "10", "7", "passed", "(over", "budget)"],
-        ["b", "5", "parts", "1", "10", "0", "passed"],
+        ["b", "5", "parts", "1", "10", "0", "failed", "(exit", "1)"],
         ["c", "0", "hosts", "1", "10", "0", "ran", "nothing:", "x"],
     ]
 
@@ -139,6 +140,21 @@ def test_a_layer_that_fails_tells_its_failures_or_its_last_line(
     )
     assert said.failures == ("a link",)
     assert silent.failures == ("boom",)
+
+
+@pytest.mark.parametrize("broken, word", [(1, "passed"), (2, "failed (exit 3)")])
+def test_what_is_built_has_a_second_try(
+    broken: int, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layers, "LOGS", tmp_path)
+    code = "p=__import__('pathlib').Path(%r); n=len(p.read_text()) if p.exists() else 0; p.write_text('x'*(n+1)); "
+    code = code % str(tmp_path / "tries") + "print('a: b/c'); raise SystemExit(3 if n < %d else 0)" % broken
+    step = layers.Step((sys.executable, "-c", code), counter=count.built, tries=2)
+    (outcome,) = layers.run([layers.Layer("build/x", 10, "parts", (step,), proves=False)])
+    assert outcome.word == word and (tmp_path / "tries").read_text() == "xx"
+    assert "exit 3: once more" in capsys.readouterr().out
+    *_lines, last = layers.report([outcome]).splitlines()
+    assert last == "0 passed, 0 failed"
 
 
 def test_layers_that_share_run_side_by_side_and_those_that_hold_do_not() -> None:
