@@ -23,14 +23,13 @@ from .._nodes.marks import TAINT, is_cordoned, is_ours
 from .._nodes.match import find_nodes
 from .._nodes.nodes import Hosts
 from .._nodes.pods import Known, problem_text
-from .._nodes.readiness import allocatable_npus, left_out, node_ready, workload_of
+from .._nodes.readiness import allocatable_npus, left_out, node_ready, npus_to_offer
 from .._nodes.records import PodProblem
 from .._nodes.revisions import Revisions
 from .._nodes.taints import seconds
 from .._nodes.verdict import DISCOVERED, has_npu, judge_daemon_set
 from .._objects.inputs import Inputs
-from .._objects.model import CONTAINER
-from .._objects.parts import SELECTOR, SKIP_LABEL, object_name
+from .._objects.parts import SELECTOR, object_name
 from .signs import DOUBTFUL, UNKNOWN, WRONG, Sign, sign, sign_of_error
 
 # Words of an error of the API server: (words, code), the first that fits.
@@ -190,13 +189,8 @@ class Look:
         elif is_cordoned(node):
             who = "by a rollout of ours" if is_ours(node) else "by others"
             self._add(sign("node:cordoned", told, "node %s is cordoned %s" % (name, who), DOUBTFUL, node=name))
-        if self._inputs["device_plugin"]["enabled"] and not self._is_spared(node):
-            self._offer(node, next(one["expected"] for one in self._hosts.members if one["host"] == host))
-
-    def _is_spared(self, node: Data) -> bool:
-        """Whether people keep a node from containers with NPUs."""
-        labels = node["metadata"].get("labels") or {}
-        return labels.get(SKIP_LABEL) == "true" or workload_of(self._inputs, labels) != CONTAINER
+        expected = next(one["expected"] for one in self._hosts.members if one["host"] == host)
+        self._offer(node, npus_to_offer(self._inputs, node, expected))
 
     def _offer(self, node: Data, expected: int | None) -> None:
         """Whether a node offers the NPUs of its host, and whether a closed gate is the reason that it does not."""

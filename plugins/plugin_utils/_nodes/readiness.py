@@ -44,6 +44,16 @@ def left_out(inputs: Inputs, key: str, name: str, node: t.Mapping[str, t.Any]) -
     return ""
 
 
+def npus_to_offer(inputs: Inputs, node: t.Mapping[str, t.Any], expected: int | None) -> int | None:
+    """How many NPUs a node is to offer to containers, of the `expected` of its host; None where that is not known.
+
+    Also where it is not to offer any: another way than the device plugin, or people keep the node for something else.
+    """
+    labels = node["metadata"].get("labels") or {}
+    spared = labels.get(SKIP_LABEL) == "true" or workload_of(inputs, labels) != CONTAINER
+    return None if spared or not inputs["device_plugin"]["enabled"] else expected
+
+
 def node_ready(node: t.Mapping[str, t.Any]) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or []
     return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)

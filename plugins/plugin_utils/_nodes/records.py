@@ -58,7 +58,8 @@ class NodeRecord(FoundNode):
 class NodeState(t.TypedDict):
     """What the cluster says of the node of a host; `error` tells why it says nothing.
 
-    `drained` is None where it was not asked or not answered, `expected` where the NPUs of the host are not known.
+    `drained` is None where it was not asked or not answered, `expected` where the NPUs of the host are not known or the
+    node is not to offer them.
     """
 
     node: str

@@ -11,7 +11,7 @@ from .._objects.parts import NPU_KEY
 from .._objects.placement import repelling_taints
 from .match import find_nodes
 from .nodes import Hosts
-from .readiness import allocatable_npus, node_ready
+from .readiness import allocatable_npus, node_ready, npus_to_offer
 from .records import NodeState
 
 NO_NODE: NodeState = {
@@ -49,7 +49,7 @@ def node_states(cluster: Cluster, hosts: Hosts, inputs: Inputs) -> dict[str, Nod
             "drained": _is_drained(cluster, one["node"]) if cordoned else None,
             "taints": repelling_taints({"tolerations": tolerations}, node),
             "allocatable": allocatable_npus(node, inputs["resource_name"]),
-            "expected": member["expected"],
+            "expected": npus_to_offer(inputs, node, member["expected"]),
             "error": "",
         }
     return states

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview import HostState, findings
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import node_states
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
@@ -47,8 +48,10 @@ def member(host: str) -> Any:
     }
 
 
-def states(spec: Data, pods: list[Data] | None = None, status: Data | None = None, **given: Any) -> tuple[Data, Any]:
-    node = {"metadata": {"name": "n1", "labels": {}}, "spec": spec, "status": status or READY}
+def states(
+    spec: Data, pods: list[Data] | None = None, status: Data | None = None, labels: Data | None = None, **given: Any
+) -> tuple[Data, Any]:
+    node = {"metadata": {"name": "n1", "labels": labels or {}}, "spec": spec, "status": status or READY}
     cluster = Cluster([node], pods)
     found = node_states(cluster, Hosts([member("n1"), member("n9")]), inputs(**given))  # type: ignore[arg-type]
     return found, cluster.asked
@@ -112,3 +115,21 @@ def test_only_taints_that_our_pods_do_not_tolerate_are_told_K18_startup_taints()
 def test_a_node_without_an_answer_of_its_kubelet_is_not_ready() -> None:
     found, _asked = states({}, status={"conditions": [{"type": "Ready", "status": "Unknown"}]})
     assert (found["n1"]["ready"], found["n1"]["allocatable"]) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    "labels, given, words",
+    [
+        ({}, {}, ["warning"]),
+        ({"rebellions.ai/npu.deploy.device-plugin": "false"}, {}, ["warning"]),
+        ({"rebellions.ai/npu.deploy.skip": "true"}, {}, []),
+        ({"rebellions.ai/npu.workload.config": "vm-passthrough"}, {}, []),
+        ({}, {"device_plugin": {"enabled": False}}, []),
+    ],
+)
+def test_a_node_that_is_not_to_offer_npus_to_containers_is_no_warning(
+    labels: Data, given: Data, words: list[str]
+) -> None:
+    """The doctor judges by the same."""
+    found, _asked = states({}, status={**READY, "allocatable": {}}, labels=labels, **given)
+    assert [one.word for one in findings(HostState("n1", node=found["n1"]))] == words
