@@ -101,7 +101,7 @@ def screen(hosts: t.Sequence[Place], clusters: t.Sequence[Place]) -> list[Line]:
     shown = sorted(groups.values(), key=lambda mine: _STATES.index(state_of(mine[0].found)))
     for mine in shown[:GROUPS]:
         names = [place.name for place in mine]
-        lines += [*_part("%s:" % some(names), mine[0].found, names[0] if len(names) == 1 else ""), Line("")]
+        lines += [*_part("%s:" % some(names), mine[0].found, names[0] if len(names) == 1 else "", names[0]), Line("")]
     left = sum(map(len, shown[GROUPS:]))
     if left:
         lines += [Line("... and %d hosts more. Next: Look at them with --limit." % left), Line("")]
@@ -114,13 +114,33 @@ def _alike(place: Place) -> tuple[t.Any, ...]:
         (
             one.cause.id,
             one.explained_by,
-            tuple((sign.look, sign.said.replace(place.name, "HOST")) for sign in one.signs),
+            tuple((sign.look, _shared(sign.said, place.name), _shared(sign.step, place.name)) for sign in one.signs),
         )
         for one in place.found
     )
 
 
-def _part(title: str, found: t.Sequence[Found], host: str) -> list[Line]:
+def _shared(text: str, host: str) -> str:
+    """A text about a host as it is for each host of a group."""
+    return re.sub(r"(?<![\w.-])%s(?!\.?\w|-)" % re.escape(host), "HOST", text) if host else text
+
+
+def _evidence(told: Data, of: str) -> list[Line]:
+    """What was seen, each with its own next step: it is nearer to the case than the remedy. `of` are several hosts."""
+    lines, steps = [], {told["remedy"]}
+    for item in told["evidence"][:EVIDENCE]:
+        lines.append(Line("      seen   %s: %s." % (item["look"], _shared(item["said"], of))))
+        step = _shared(item["next_step"], of).replace("`", "")
+        if step and step not in steps:
+            lines.append(Line("      next   %s" % step))
+        steps.add(step)
+    if len(told["evidence"]) > EVIDENCE:
+        lines.append(Line("      seen   ... and %d more" % (len(told["evidence"]) - EVIDENCE)))
+    return lines
+
+
+def _part(title: str, found: t.Sequence[Found], host: str, of: str = "") -> list[Line]:
+    """The causes of a cluster, of one host, or of several alike, of which `of` is one."""
     lines = [Line(title, TITLE)]
     roots, after = [one for one in found if not one.explained_by], set[str]()
     for number, one in enumerate(roots[:CAUSES], 1):
@@ -128,9 +148,7 @@ def _part(title: str, found: t.Sequence[Found], host: str) -> list[Line]:
         sure = {WRONG: "", DOUBTFUL: " (a warning)", UNKNOWN: " (not known)"}[one.level]
         where = " [cluster %s]" % one.cluster if one.cluster else ""
         lines.append(Line("  %d %s%s%s: %s" % (number, one.cause.id, where, sure, told["what"]), _TONES[one.level]))
-        lines += [Line("      seen   %s: %s." % (item["look"], item["said"])) for item in told["evidence"][:EVIDENCE]]
-        if len(told["evidence"]) > EVIDENCE:
-            lines.append(Line("      seen   ... and %d more" % (len(told["evidence"]) - EVIDENCE)))
+        lines += _evidence(told, "" if host else of)
         lines += [Line("      do     %s" % told["remedy"]), Line("      prove  %s" % told["prove"])]
         for other in found:
             if one.cause.id not in other.explained_by or other.cause.id in after:

@@ -53,8 +53,10 @@ def test_a_cause_is_told_once_with_what_follows_from_it() -> None:
     lines = texts(place("npu1", STALE, NOT_LOADED))
     assert lines[:2] == ["npu1:", "  1 driver_not_loaded: The driver is installed and not loaded."]
     assert lines[2] == "      seen   check driver_loaded: it is not loaded."
-    assert lines[3].startswith("      do     Run ansible-playbook rebellions.npu.site --limit npu1; ")
-    assert lines[5:] == [
+    assert lines[3] == "      next   Run modprobe."
+    assert lines[4].startswith("      do     Run ansible-playbook rebellions.npu.site --limit npu1; ")
+    assert lines[5].startswith("      prove  ")
+    assert lines[6:] == [
         "      so     cdi_spec_stale: check cdi_spec_current: it is stale.", "", "1 host: 1 with faults"
     ]  # fmt: skip
 
@@ -77,6 +79,26 @@ def test_hosts_with_the_same_cause_share_it_and_links_are_names_of_files() -> No
     assert lines[-1] == "3 hosts: 2 not reached, 1 ok"
     refused = texts(place("npu1", sign("check:signature_accepted", "check", "no")))
     assert refused[3] == "      do     Enrol the key (docs/driver.md), or sign the module with an enrolled one."
+
+
+def test_each_reason_has_its_own_next_step_once_and_hosts_that_share_it_are_not_named_in_it() -> None:
+    def slow(host: str) -> list[Sign]:
+        step = "Look at card %s of %s."
+        return [
+            sign("check:link_full", "check", "card %d of %s is slow" % (card, host), step=step % (card and 1, host))
+            for card in range(3)
+        ]
+
+    told = ["seen   check: card %d of %s is slow.", "next   Look at card %d of %s."]
+    for hosts in (["npu1"], ["npu1", "npu10"]):
+        name = hosts[0] if len(hosts) == 1 else "HOST"
+        shown = texts(*(place(host, *slow(host)) for host in hosts))[2:7]
+        assert shown == [
+            "      " + line % (card, name) for line, card in zip((*told, *told, told[0]), (0, 0, 1, 1, 2))
+        ]  # fmt: skip
+    # A step that one of them alone has is no step of the other.
+    other = [one._replace(step="") for one in slow("npu2")]
+    assert "npu1:" in texts(place("npu1", *slow("npu1")), place("npu2", *other))
 
 
 def test_how_sure_it_is_is_said() -> None:
