@@ -33,6 +33,8 @@ _NAMED = re.compile(
     r"(?<![\w.-])(?:sid|s/n|(?:[a-z]+_)?uuid))"
     r"(?P<sign>\\?[\"']?[ \t]*[:=]?[ \t]*\\?[\"']?)(?P<value>[A-Za-z0-9][A-Za-z0-9_.:-]{4,}[A-Za-z0-9])"
 )
+# One of these is in each of them, and in few lines of a log.
+_NAMES = ("serial", "sid", "s/n", "uuid")
 _DIGIT = re.compile(r"[0-9]")
 
 
@@ -80,7 +82,10 @@ class Hider:
         self._secrets.update(secrets)
         masked = _BLOB.sub(self._blob, masked)
         if self._serials is not None:
-            masked = _NAMED.sub(self._named, masked)
+            lines = zip(masked.split("\n"), masked.lower().split("\n"))
+            masked = "\n".join(
+                _NAMED.sub(self._named, line) if any(name in low for name in _NAMES) else line for line, low in lines
+            )
         return masked
 
     def finish(self, texts: t.Mapping[str, str]) -> dict[str, str]:
