@@ -44,11 +44,13 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._support_bundle.par
     COLLECTED,
     FAILED,
     HOST,
+    LEAST_SHARE,
     MODULE,
     PLANNED,
     UNREACHABLE,
     Part,
     Store,
+    cluster_share,
     require,
     searched,
     share,
@@ -62,7 +64,7 @@ NAME = "rebellions.npu." + ROLE
 LEAST = {
     "lines": 1,
     "bytes": 1024 * 1024,
-    "host_bytes": 64 * 1024,
+    "host_bytes": LEAST_SHARE,
     "source_bytes": 4096,
     "timeout": 1,
     "host_timeout": 5,
@@ -77,8 +79,6 @@ LOGINS = (
     "ansible_become_password",
     "ansible_become_pass",
 )
-# The clusters of a run may have these shares together.
-CLUSTERS = 4
 # Once a run: Ansible loads its plugins before it starts a process for each task.
 role_inputs((ROLE,))
 role_inputs((of_cluster.ROLE,))
@@ -120,13 +120,14 @@ class ActionModule(OfTask, Answering):
         return list(task_vars.get("ansible_play_hosts_all") or [task_vars["inventory_hostname"]])
 
     def _check(self, inputs: Result, task_vars: Result) -> Result:
-        """The place of the archive, before anything is collected."""
+        """The place of the archive and the room for each host, before anything is collected."""
+        share(inputs["bytes"], inputs["host_bytes"], len(self._hosts(task_vars)))
         return {"changed": False, "path": place(inputs["path"], os.getcwd(), time.time())}
 
     def _host(self, inputs: Result, task_vars: Result) -> Result:
         """Collect from one host; what it has sent is on disk when this returns."""
         host, began = self._host_name(task_vars), time.monotonic()
-        limits = self._limits(inputs, len(self._hosts(task_vars)))
+        limits = self._limits(inputs, share(inputs["bytes"], inputs["host_bytes"], len(self._hosts(task_vars))))
         given: Result = {"act": HOST, "limits": vars(limits), "serials": inputs["serials"]}
         note = ""
         try:
@@ -163,13 +164,14 @@ class ActionModule(OfTask, Answering):
             except (AnsibleError, NpuError):
                 continue
             found |= secrets_in(value)
-            if isinstance(value, str) and (name in LOGINS or (spec.get(name) or {}).get("no_log")):
-                found.add(value)
+            # YAML makes a number of a password that has only digits.
+            given = isinstance(value, (str, int)) and not isinstance(value, bool)
+            if given and (name in LOGINS or (spec.get(name) or {}).get("no_log")):
+                found.add(str(value))
         return searched(found)
 
     @staticmethod
-    def _limits(inputs: Result, hosts: int, shares: int = 1) -> Limits:
-        room = shares * share(inputs["bytes"], inputs["host_bytes"], hosts)
+    def _limits(inputs: Result, room: int) -> Limits:
         source = min(room, inputs["source_bytes"])
         return Limits(source, room, inputs["lines"], inputs["timeout"], inputs["host_timeout"])
 
@@ -195,13 +197,13 @@ class ActionModule(OfTask, Answering):
             part = store.read(HOST, host)
             serials = (serials or set()) | set(part.serials if part else ())
         found: dict[str, Result] = {}
-        for name, given in self._named_clusters(hosts, task_vars).items():
+        clusters = self._named_clusters(hosts, task_vars)
+        for name, given in clusters.items():
             if isinstance(given, str):
                 part = Part(CLUSTER, name, FAILED, clean(mask(given))[:2000])
             else:
-                part = self._cluster_part(
-                    name, given, self._limits(inputs, len(hosts), CLUSTERS), serials, given[SECRETS]
-                )
+                room = cluster_share(inputs["bytes"], inputs["host_bytes"], len(hosts), len(clusters))
+                part = self._cluster_part(name, given, self._limits(inputs, room), serials, given[SECRETS])
             store.keep(part)
             found[name] = self._told(part)
         return {"changed": False, "clusters": found}

@@ -12,7 +12,7 @@ import time
 import typing as t
 from dataclasses import dataclass
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import MASK, masked, secrets_in
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked, secrets_in
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host import probe
 from ansible_collections.rebellions.npu.plugins.module_utils._support.collect import Limits, clean_text, finished
@@ -116,9 +116,8 @@ class ClusterCollector:
             for item in found[0] if isinstance(found[0], list) else found:
                 thin = _thin(item)
                 self._note(thin)
-                shown = masked(thin)
-                self.secrets |= secrets_in(thin) | _masked_values(thin, shown)
-                keep.feed(json.dumps(shown, sort_keys=True).encode() + b"\n")
+                self.secrets |= secrets_in(thin)
+                keep.feed(json.dumps(masked(thin), sort_keys=True).encode() + b"\n")
             return probe.VALUE, ""
 
         found: list[t.Any] = []
@@ -221,15 +220,6 @@ def collect_cluster(
     detail = "" if state != FAILED else str(records[0]["detail"])
     ordered = [texts[one["name"]] for one in records if one["size"]]
     return Part(CLUSTER, name, state, detail, time.monotonic() - began, records, ordered)
-
-
-def _masked_values(value: t.Any, shown: t.Any) -> set[str]:
-    """The texts of an object that masked() has hidden by a key or a name beside them."""
-    if isinstance(value, dict):
-        return {one for key in value for one in _masked_values(value[key], shown[key])}
-    if isinstance(value, list):
-        return {one for pair in zip(value, shown) for one in _masked_values(*pair)}
-    return {value} if isinstance(value, str) and shown == MASK != value else set()
 
 
 def _thin(item: t.Any) -> t.Any:

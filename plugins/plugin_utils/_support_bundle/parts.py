@@ -26,10 +26,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._support.collect im
 from ansible_collections.rebellions.npu.plugins.module_utils._support.hide import is_telling
 
 from .._answers.answer import wrong_answer
+from .._objects.names import INPUT
 
 MODULE = "support"
 HOST, CLUSTER = "host", "cluster"
 COLLECTED, UNREACHABLE, FAILED, PLANNED = "collected", "unreachable", "failed", "planned"
+# The clusters of a run have the shares of so many hosts together; a host has at least so many bytes.
+CLUSTER_SHARES, LEAST_SHARE = 4, 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*){0,4}\Z")
 
 
@@ -149,8 +152,22 @@ class Store:
 
 
 def share(whole: int, most: int, hosts: int) -> int:
-    """Bytes that one host may have, so that all of them and the clusters, which have those of four, fit."""
-    return max(64 * 1024, min(most, whole // (hosts + 4)))
+    """Bytes that one host may have, so that all of them fit, and the clusters too.
+
+    NpuError where that is too little to tell of anything.
+    """
+    found = min(most, whole // (hosts + CLUSTER_SHARES))
+    if found < LEAST_SHARE:
+        raise NpuError(
+            "%s%s_bytes is %d, which leaves %d for each of %d hosts." % (INPUT, MODULE, whole, found, hosts),
+            "Set it to %d or more, or run with --limit." % (LEAST_SHARE * (hosts + CLUSTER_SHARES)),
+        )
+    return found
+
+
+def cluster_share(whole: int, most: int, hosts: int, clusters: int) -> int:
+    """Bytes that one cluster may have beside these hosts."""
+    return CLUSTER_SHARES * share(whole, most, hosts) // clusters
 
 
 def require(value: float, least: float, name: str) -> None:

@@ -18,8 +18,8 @@ GONE = {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1"
 MUTE = {"ansible_connection": "ansible.builtin.local", "ansible_python_interpreter": "/nowhere/python"}
 
 
-def played(folder: Path, *args: str, **variables: t.Any) -> tuple[int, str]:
-    hosts = {"gone": GONE, "../mute": {**MUTE, "rbln_kubeconfig": str(folder / "none")}}
+def played(folder: Path, *args: str, hosts: t.Any = None, **variables: t.Any) -> tuple[int, str]:
+    hosts = hosts or {"gone": GONE, "../mute": {**MUTE, "rbln_kubeconfig": str(folder / "none")}}
     (folder / "hosts.json").write_text(json.dumps({"npu_nodes": {"hosts": hosts, "vars": variables}}))
     settings = {name: os.environ[name] for name in ("LANG", "LC_ALL", "PATH") if name in os.environ}
     settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", HOME=str(folder))
@@ -48,3 +48,21 @@ def test_hosts_and_a_cluster_that_do_not_answer_are_lines_of_the_manifest(tmp_pa
 def test_a_place_where_nothing_can_be_written_is_told_before_a_host_is_asked(tmp_path: Path) -> None:
     code, out = played(tmp_path, "-e", "rbln_support_path=no/such/x.tgz")
     assert code == 2 and "is no directory. Next: Make it" in " ".join(out.split()) and "Collect from" not in out
+
+
+def test_a_password_of_digits_alone_is_hidden(tmp_path: Path) -> None:
+    """YAML makes a number of it; here a reason repeats it without its name."""
+    mute = {**MUTE, "ansible_python_interpreter": "/31415926535/python", "ansible_password": 31415926535}
+    code, out = played(tmp_path, hosts={"mute": mute}, ansible_become=False)
+    assert code == 0, out
+    (path,) = tmp_path.glob("rbln-support-*.tar.gz")
+    with tarfile.open(path) as tar:
+        told = b"".join(t.cast("t.IO[bytes]", tar.extractfile(one)).read() for one in tar.getmembers())
+    assert b"/********/python" in told and b"31415926535" not in told
+
+
+def test_room_that_is_too_small_for_the_hosts_is_told_before_one_is_asked(tmp_path: Path) -> None:
+    hosts = {"h%d" % number: GONE for number in range(13)}
+    code, out = played(tmp_path, "-e", "rbln_support_bytes=1048576", hosts=hosts)
+    assert code == 2 and "which leaves 61680 for each of 13 hosts" in " ".join(out.split())
+    assert "Collect from" not in out

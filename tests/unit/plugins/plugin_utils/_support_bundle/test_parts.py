@@ -17,6 +17,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._support_bundle.par
     HOST,
     Part,
     Store,
+    cluster_share,
     require,
     searched,
     share,
@@ -125,8 +126,16 @@ def test_a_full_disk_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 def test_all_hosts_and_clusters_fit_into_the_whole() -> None:
     assert share(2**30, 8 * 2**20, 3) == 8 * 2**20
-    assert share(2**30, 8 * 2**20, 1000) * 1004 <= 2**30
-    assert share(2**20, 8 * 2**20, 10**6) == 64 * 1024
+    for hosts, clusters in ((1, 1), (1000, 1), (1000, 30), (3, 300)):
+        host, cluster = share(2**30, 8 * 2**20, hosts), cluster_share(2**30, 8 * 2**20, hosts, clusters)
+        assert host * hosts + cluster * clusters <= 2**30 and cluster > 0
+    with pytest.raises(NpuError) as told:
+        share(2**20, 8 * 2**20, 100)
+    assert str(told.value) == (
+        "rbln_support_bytes is 1048576, which leaves 10082 for each of 100 hosts. "
+        "Next: Set it to 6815744 or more, or run with --limit."
+    )
+    assert share(6815744, 8 * 2**20, 100) == 65536
 
 
 def test_a_limit_that_leaves_nothing_is_refused() -> None:
