@@ -42,7 +42,13 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import Hosts, match_members, member_record
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.outcome import difference_lines, judge_host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.records import Named
-from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import SMOKE, brief, smoke_job, smoke_verdict
+from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
+    SMOKE,
+    brief,
+    shown_log,
+    smoke_job,
+    smoke_verdict,
+)
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.states import NO_NODE, node_states
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
@@ -227,7 +233,7 @@ class ActionModule(OfTask, Answering):
 
     def _smoke_verdict(self, args: Result, task_vars: Result) -> Result:
         good, text = smoke_verdict(self._inputs(task_vars), args["node"], args["outcome"])
-        log = [line for line in args["outcome"].get("log") or [] if str(line).strip()]
+        log = shown_log(args["outcome"])
         result: Result = {"changed": False, "ok": good, "node": args["node"], "log": log}
         return self._brief(told({**result, "msg": text, **({} if good else {"failed": True})}), "log")
 

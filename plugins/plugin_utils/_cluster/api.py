@@ -282,7 +282,7 @@ class Cluster:
     def _hear(self, headers: t.Any) -> None:
         """Keep the warnings of an answer."""
         for text in _WARNING.findall(headers.get("Warning") or ""):
-            said = "The API server warns: " + line(mask(re.sub(r"\\(.)", r"\1", text)), 500)
+            said = "The API server warns: " + line(re.sub(r"\\(.)", r"\1", text), 500)
             if said not in self.warnings and len(self.warnings) < MOST_WARNINGS:
                 self.warnings.append(said)
 

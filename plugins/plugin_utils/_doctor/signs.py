@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
-
 from .._text.line import both_ends, line
 
 # How sure a sign is: something is wrong, it may be, or a look could not tell.
@@ -37,7 +35,7 @@ class Sign(t.NamedTuple):
 def sign(code: str, look: str, said: t.Any, level: str = WRONG, step: str = "", node: str = "", **values: str) -> Sign:
     """A sign whose text is one short line without secrets: what a pod has logged may be in it."""
     named = tuple((name.upper(), value) for name, value in values.items() if value)
-    return Sign(code, look, both_ends(mask(str(said)), SAID).rstrip("."), level, line(mask(step), SAID), node, named)
+    return Sign(code, look, both_ends(said, SAID).rstrip("."), level, line(step, SAID), node, named)
 
 
 def sign_of_error(code: str, look: str, error: t.Any, level: str = WRONG, node: str = "") -> Sign:

@@ -9,6 +9,8 @@ import re
 import types
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
+
 from .._objects.names import INPUT, OPERANDS
 from .._objects.placement import Data
 from .._text.line import line
@@ -260,7 +262,8 @@ def _essence(message: t.Any) -> str:
 
     On one line and short.
     """
-    lines = [line(one) for one in str(message or "").splitlines() if one.strip()]
+    # Before it is cut: the first lines of a secret say that it is one.
+    lines = [line(one) for one in mask(str(message or "")).splitlines() if one.strip()]
     failed = [one for one in lines if one.startswith("FAILED")]
     return line("; ".join(failed or lines[-3:]), 600)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._components.containers import container
@@ -133,6 +134,12 @@ def _beside(states: Data) -> str:
     return " Beside it in the pod: %s." % ", ".join(said) if said else ""
 
 
+def shown_log(found: Data) -> list[str]:
+    """The last lines of the log that are not empty, without secrets: a workload may print what it was given."""
+    text = mask("\n".join(map(str, found.get("log") or [])))
+    return [one for one in text.split("\n") if one.strip()]
+
+
 def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     """(whether the workload ran well, what to say of it).
 
@@ -141,7 +148,7 @@ def smoke_verdict(inputs: Inputs, node: str, found: Data) -> tuple[bool, str]:
     """
     job = smoke_job(inputs, node)
     pods, events = list(found.get("pods") or []), list(found.get("events") or [])
-    log = line(" | ".join(str(one) for one in found.get("log") or [] if str(one).strip()), 600)
+    log = line(" | ".join(shown_log(found)), 600)
     tail = " Its log ends with: %s." % log.rstrip(".") if log else " Its log is empty."
     place = "node %s: the smoke workload" % node
     if not pods:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import BUSY, TELL_EVERY, ApiError, Cluster
@@ -52,4 +53,5 @@ def wait_for_smoke(
         sleep(DELAY)
     if seen is None:
         raise NpuError("The smoke workload on node %s could not be looked at: %s" % (node, text), "Run again.")
-    return {"ended": ended, "pods": seen[0], "events": seen[1]}
+    # They are in the result of a task, which -v shows.
+    return {"ended": ended, "pods": masked(seen[0]), "events": masked(seen[1])}

@@ -9,8 +9,6 @@ import datetime
 import typing as t
 from dataclasses import dataclass, field
 
-from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked
-
 from .._nodes.overview import HostState, node_words
 from .._plan.words import change, natural
 from .._rollout.states import stamp
@@ -79,7 +77,7 @@ def whole(
     notes: t.Sequence[str],
 ) -> Document:
     """The parts as a document, counted, its texts clean; not yet compared."""
-    made = {**made, "limit": line(masked(made["limit"]), LONGEST)}
+    made = {**made, "limit": line(made["limit"], LONGEST)}
     return judged(
         {
             "schema": doc.SCHEMA,
@@ -98,13 +96,13 @@ def whole(
 
 def text(told: t.Any) -> str:
     """A text of somebody else for the report: one line, without secrets."""
-    return line(masked(str(told)), LONGEST)
+    return line(told, LONGEST)
 
 
 def parted(told: str) -> tuple[str, str]:
     """(what is wrong, what to do) of a message of ours."""
     # Newer ansible-core says so before what a connection has said.
-    whole_text = line(masked(str(told)), MESSAGE).removeprefix("Task failed: ")
+    whole_text = line(told, MESSAGE).removeprefix("Task failed: ")
     what, _next, step = whole_text.partition(" Next: ")
     return line(what, LONGEST), line(step, LONGEST)
 

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import (
     brief,
     has_ended,
+    shown_log,
     smoke_job,
     smoke_progress,
     smoke_verdict,
@@ -20,6 +21,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.smoke_wait import wait_for_smoke
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
+SECRET = "n0t-a-Real-one-7"
 Data = dict[str, Any]
 IMAGE = {"repository": "team/smoke", "tag": "1"}
 
@@ -208,6 +210,18 @@ def test_a_log_cannot_move_the_terminal() -> None:
     pods = [{"metadata": {"name": "p"}, "status": ended("Failed", 1)}]
     _good, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": ["\x1b[2Jx" * 900] * 20})
     assert text.isprintable() and len(text) < 1000
+
+
+def test_neither_the_log_nor_the_pod_of_a_workload_tells_a_secret() -> None:
+    key = ["-----BEGIN PRIVATE KEY-----", SECRET, "-----END PRIVATE KEY-----"]
+    log = ["", "HF_TOKEN=%s is set" % SECRET, *key, "/dev/rbln0"]
+    pods = [{"metadata": {"name": "p"}, "status": ended("Failed", 1)}]
+    _good, text = smoke_verdict(typed(), "n1", {"pods": pods, "log": log})
+    assert SECRET not in text + str(shown_log({"log": log})) and text.count("/dev/rbln0") == 1
+    assert shown_log({"log": log})[0] == "HF_TOKEN=******** is set" and shown_log({}) == []
+    given = {"containers": [{"name": "smoke", "env": [{"name": "HF_TOKEN", "value": SECRET}]}]}
+    found, _told = waits([{"metadata": {"name": "p"}, "spec": given, "status": {"phase": "Succeeded"}}])
+    assert SECRET not in str(found) and "HF_TOKEN" in str(found)
 
 
 @pytest.mark.parametrize(

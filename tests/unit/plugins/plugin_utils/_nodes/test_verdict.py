@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.verdict impo
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_cases import case
 from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import objects, one
 
+SECRET = "n0t-a-Real-one-7"
 Data = dict[str, Any]
 PRESENT = {"rebellions.ai/npu.present": "true"}
 TEAM = {"key": "team", "value": "ml", "effect": "NoExecute"}
@@ -905,3 +906,21 @@ def test_P01_toleration_mismatch_names_the_taint_beside_the_label_that_is_missin
         # The taint of NPUs is tolerated whatever its value is.
         assert "the taint team=ml:NoExecute is not tolerated" in problem["detail"]
         assert "rebellions.ai/npu=true" not in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "DB_PASSWORD=%s",
+        "cannot reach http://joe:%s@proxy:3128",
+        # The lines that are told are the last ones, without those that say what it is.
+        "-----BEGIN PRIVATE KEY-----\na\nb\nc\n%s\nd",
+    ],
+)
+def test_no_problem_of_a_pod_repeats_a_secret_of_its_log(said: str) -> None:
+    ended = {"exitCode": 1, "message": said % SECRET}
+    status = {"containerStatuses": [{"name": "p", "state": {"terminated": ended}}]}
+    pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": status}
+    events = [{"type": "Warning", "metadata": {}, "involvedObject": {"name": "p"}, "message": said % SECRET}]
+    told = problem_text(explain_pod(pod, events), "plugin")
+    assert SECRET not in told and "********" in told
