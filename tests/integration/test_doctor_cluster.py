@@ -147,14 +147,16 @@ def test_a_taint_of_people_keeps_the_pods_off(doctor: Doctor) -> None:
 @contextlib.contextmanager
 def refused(doctor: Doctor, item: Data, *words: str) -> t.Iterator[None]:
     """The controller cannot make pods anew, and says why."""
+    quota = item.get("kind") == "ResourceQuota"
     if item:
         doctor.site.create(item)
+    if quota:
         # No controller of quotas runs here.
         used = {"hard": item["spec"]["hard"], "used": item["spec"]["hard"]}
         doctor.patch(
             "-n", NAMESPACE, "resourcequota", item["metadata"]["name"], "--subresource=status", change={"status": used}
         )
-    else:
+    elif words:
         doctor.site.server.kubectl("label", "ns", NAMESPACE, *words, "--overwrite")
     try:
         doctor.again()
@@ -167,10 +169,10 @@ def refused(doctor: Doctor, item: Data, *words: str) -> t.Iterator[None]:
         until(40, "a refusal", told)
         yield
     finally:
-        if item:
-            kind, name = item["kind"].lower(), item["metadata"]["name"]
+        for one in item.get("items") or filter(None, [item]):
+            kind, name = one["kind"].lower(), one["metadata"]["name"]
             doctor.site.server.kubectl("-n", NAMESPACE, "delete", kind, name, "--ignore-not-found")
-        else:
+        if words:
             doctor.site.server.kubectl("label", "ns", NAMESPACE, *(word.partition("=")[0] + "-" for word in words))
         doctor.site.server.kubectl("-n", NAMESPACE, "delete", "events", "--all")
 
@@ -185,9 +187,48 @@ def test_quota(doctor: Doctor) -> None:
         assert found["cluster"][0] == "quota_exceeded"
 
 
-def test_admission(doctor: Doctor) -> None:
+def test_pod_security(doctor: Doctor) -> None:
     with refused(doctor, {}, "pod-security.kubernetes.io/enforce=restricted"):
         assert doctor.say()["cluster"][0] == "security_refused"
+
+
+ADMISSION = "admissionregistration.k8s.io/v1"
+PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+OURS = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
+# A webhook whose server nobody runs, and a policy of the API server that uses the words of another refusal.
+AWAY: Data = {
+    "apiVersion": ADMISSION, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "away"},
+    "webhooks": [{
+        "name": "away.example.com", "rules": [PODS], "namespaceSelector": OURS, "failurePolicy": "Fail",
+        "clientConfig": {"url": "https://127.0.0.1:9/"}, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+    }],
+}  # fmt: skip
+POLICED: Data = {
+    "apiVersion": "v1", "kind": "List",
+    "items": [
+        {
+            "apiVersion": ADMISSION, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "site"},
+            "spec": {
+                "failurePolicy": "Fail", "matchConstraints": {"resourceRules": [PODS]},
+                "validations": [{"expression": "false", "message": "this pod violates PodSecurity of the site"}],
+            },
+        },
+        {
+            "apiVersion": ADMISSION, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "site"},
+            "spec": {
+                "policyName": "site", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": OURS},
+            },
+        },
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("item", [AWAY, POLICED], ids=["webhook", "policy"])
+def test_what_the_cluster_admits_is_asked_of_webhooks_and_policies(doctor: Doctor, item: Data) -> None:
+    with refused(doctor, item):
+        assert doctor.say()["cluster"][0] == "admission_refused"
+    doctor.again()
+    doctor.ready()
 
 
 def test_an_image_that_cannot_be_pulled_and_a_namespace_without_ours(doctor: Doctor) -> None:
@@ -268,8 +309,38 @@ def test_another_run_holds_the_lease(doctor: Doctor) -> None:
         doctor.site.server.kubectl("-n", NAMESPACE, "delete", "lease", "rbln-operands")
 
 
-def test_rights_operator_and_two_hosts_of_one_node(doctor: Doctor) -> None:
-    assert doctor.say(user="lowly")["cluster"][0] == "rights_missing"
+def reader(doctor: Doctor) -> None:
+    """The account lowly may read all of the cluster, and write nothing."""
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]}]
+    role: Data = {"kind": "ClusterRole", "metadata": {"name": "lowly"}, "rules": rules}
+    binding: Data = {
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "lowly"},
+        "subjects": [{"kind": "User", "name": "lowly"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lowly"},
+    }
+    for item in (role, binding):
+        doctor.site.create({"apiVersion": "rbac.authorization.k8s.io/v1", **item})
+    words = ("auth", "can-i", "list", "pods", "-A", "--as", "lowly")
+    until(20, "the rights to read", lambda: doctor.site.server.kubectl(*words, check=False).stdout.strip() == "yes")
+
+
+def test_an_account_that_may_only_read_lacks_nothing_until_nothing_is_deployed(doctor: Doctor) -> None:
+    found = doctor.say(user="lowly")
+    assert found["cluster"][0] == "rights_missing" and "not_deployed" not in found["cluster"]
+    reader(doctor)
+    try:
+        assert doctor.say(user="lowly") == {"a": [], "b": [], "cluster": []}
+        doctor.site.server.kubectl("-n", NAMESPACE, "delete", "daemonset", "--all")
+        assert doctor.say(user="lowly")["cluster"] == ["deploy_not_allowed", "not_deployed"]
+        assert doctor.say()["cluster"] == ["not_deployed"]
+    finally:
+        doctor.site.server.kubectl("delete", "clusterrolebinding", "lowly")
+        doctor.site.run()
+        doctor.ready()
+
+
+def test_operator_and_two_hosts_of_one_node(doctor: Doctor) -> None:
     found = doctor.say(node_name="node-0000")
     assert found["a"] == found["b"] == ["two_hosts_one_node"]
     doctor.site.define(POLICY, "v1beta1")

@@ -64,11 +64,15 @@ CONTAINER_CAUSES: tuple[Cause, ...] = (
     Cause(
         "runtime_stopped",
         CONTAINERS,
-        '`runtime_sees_spec` is not known: "is stopped"',
-        "The container runtime is stopped.",
+        '`runtime_sees_spec` is not known: "is stopped"; the node is `NotReady`: "PLEG is not healthy"',
+        "The container runtime is stopped, or does not answer.",
         "`systemctl status UNIT; journalctl -u UNIT` on the host",
-        "`systemctl start UNIT` on the host.",
-        ("runtime:stopped",),
+        "`systemctl start UNIT` on the host; `restart` where it hangs, after a look at its log and the disk.",
+        (
+            "runtime:stopped",
+            "node:not_ready~PLEG is not healthy|container runtime (?:is down|not running|status check may not)",
+            "pod:CreateContainer*~context deadline exceeded|failed to reserve container name",
+        ),
         ("kubelet_stopped", "pod_fails", "npus_not_allocatable", *WITHOUT_RUNTIME),
     ),
     Cause(
@@ -100,6 +104,16 @@ CONTAINER_CAUSES: tuple[Cause, ...] = (
         f"Run {TOOLKIT} with `{INPUT}container_toolkit_runtime_restart: if_required`.",
         ("check:runtime_is_fresh",),
         ("pod_device_unknown", *WITHOUT_RUNTIME),
+    ),
+    Cause(
+        "cgroup_drivers_differ",
+        CONTAINERS,
+        '"expected cgroupsPath to be of format", "kubelet cgroup driver is different"',
+        "The kubelet and the container runtime use different cgroup drivers.",
+        "`containerd config dump | grep SystemdCgroup; grep cgroupDriver /var/lib/kubelet/config.yaml` on the host",
+        "Use the same in both, `systemd` where systemd runs, and restart them.",
+        ("pod:*~expected cgroupsPath|cgroup driver", "node:not_ready~cgroup driver"),
+        ("pods_not_ready", "pod_fails", *WITHOUT_PLUGIN),
     ),
     Cause(
         "runtime_without_cdi_spec",

@@ -78,10 +78,19 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "rights_missing",
         KUBERNETES,
         '"not allowed", "lacks rights"',
-        "The account of the kubeconfig lacks rights.",
+        "The account of the kubeconfig may not look at all of the cluster: what it may not see is not known.",
         "`kubectl --kubeconfig PATH auth can-i --list -n NAMESPACE`",
-        "Give the account the rights that are named.",
+        "Give the account the rights that are named, all of them to read.",
         ("rights:missing", "api:right"),
+    ),
+    Cause(
+        "deploy_not_allowed",
+        KUBERNETES,
+        '"lacks rights" where nothing is deployed',
+        "Nothing is deployed, and the account of the kubeconfig may not deploy.",
+        "`kubectl --kubeconfig PATH auth can-i create daemonsets -n NAMESPACE`",
+        f"Give the account the rights that are named, or run {SITE} with another kubeconfig.",
+        ("rights:deploy",),
         ("not_deployed",),
     ),
     Cause(
@@ -112,6 +121,16 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "`systemctl start UNIT` on the host.",
         ("machine:kubelet",),
         ("node_not_ready", "node_tainted", "pods_not_ready", "pod_fails", *WITHOUT_PLUGIN),
+    ),
+    Cause(
+        "network_not_ready",
+        KUBERNETES,
+        '"cni plugin not initialized", "NetworkPluginNotReady"',
+        "The node has no network for pods: its CNI plugin is not there, or not ready.",
+        "`kubectl get pods -A -o wide --field-selector spec.nodeName=NODE`; `ls /etc/cni/net.d` on the host",
+        "Install or repair the CNI plugin of the node.",
+        ("node:not_ready~cni plugin|network ?plugin", "pod:*~FailedCreatePodSandBox.*(?:cni|plugin type=)"),
+        ("node_tainted", "pods_not_ready", "pod_fails", *WITHOUT_PLUGIN),
     ),
     Cause(
         "node_not_ready",
@@ -195,12 +214,12 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
     Cause(
         "plugin_socket_elsewhere",
         KUBERNETES,
-        "the device plugin runs, and nothing is allocatable",
+        'the device plugin runs, and nothing is allocatable; it ends with "kubelet.sock: no such file or directory"',
         "The device plugin makes its socket where the kubelet of the node does not look.",
         "`kubectl -n NAMESPACE get daemonset DAEMONSET -o yaml | grep device-plugins`; "
         "`ls /var/lib/kubelet/device-plugins` on the host",
         f"Correct `{OPERANDS}device_plugin.device_plugins_dir`; the kubelet's own `--root-dir` does not move it.",
-        ("plugin:socket",),
+        ("plugin:socket", "pod:*~kubelet\\.sock.*no such file|no such file.*kubelet\\.sock"),
         WITHOUT_PLUGIN,
     ),
     Cause(
@@ -251,6 +270,17 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         ("pods_not_ready", *WITHOUT_PLUGIN),
     ),
     Cause(
+        "host_file_denied",
+        KUBERNETES,
+        '"permission denied" for a path of the host in the log of our pod',
+        "A container of ours may not open a file of the host: SELinux, or the mode of the file.",
+        "`ausearch -m avc -ts recent; ls -lZ FILE` on the host",
+        "Where the audit log has a denial, allow it (`setsebool -P container_use_devices on`, `restorecon -Rv` of the "
+        "directory); else correct owner and mode.",
+        ("pod:*~ /(?:dev|etc|opt|run|sys|usr|var)/\\S*: (?:permission denied|operation not permitted)",),
+        ("pods_not_ready", *WITHOUT_PLUGIN),
+    ),
+    Cause(
         "pod_fails",
         KUBERNETES,
         "`CrashLoopBackOff`, `CreateContainerConfigError`, `FailedMount`, `FailedCreatePodSandBox`",
@@ -273,11 +303,12 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
     Cause(
         "not_deployed",
         KUBERNETES,
-        f'the node has no `{NPU_KEY}`, and there is no device plugin; "error looking up service account"',
-        "The cluster part was not deployed, or lacks an object.",
+        f'the node has no `{NPU_KEY}`, and there is no device plugin; "error looking up service account", '
+        '"no PriorityClass with name"',
+        "The cluster part was not deployed, or lacks an object that its pods name.",
         "`kubectl -n NAMESPACE get daemonsets`",
-        "Run `ansible-playbook rebellions.npu.site --tags operands`.",
-        ("deploy:none", "deploy:account"),
+        f"Run `ansible-playbook rebellions.npu.site --tags operands`; correct `{OPERANDS}priority_class`.",
+        ("deploy:none", "deploy:object"),
         WITHOUT_PLUGIN,
     ),
     Cause(
@@ -348,6 +379,15 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "`kubectl describe pod POD`",
         "Look at the nodes that the pod's selector and tolerations allow.",
         ("npus:waiting",),
+    ),
+    Cause(
+        "pods_wait_for_other",
+        KUBERNETES,
+        "pods that ask for NPUs are `Pending` for another reason: a taint, a node selector, memory, hugepages",
+        "Pods that ask for NPUs wait for something else.",
+        "`kubectl -n NAMESPACE describe pod POD`",
+        "Do what the scheduler says: tolerate the taint, correct the selector, make room, or set up hugepages.",
+        ("npus:other",),
     ),
     Cause(
         "run_in_progress",

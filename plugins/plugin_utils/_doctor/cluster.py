@@ -13,7 +13,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._cluster.api import ApiError, Cluster, Data
 from .._cluster.capabilities import discover
-from .._cluster.rights import require_rights
+from .._cluster.rights import Right, require_rights, rights_for
 from .._components.device_plugin import NAME as PLUGIN
 from .._components.registry import COMPONENT_LABEL, component_of
 from .._deliver_cluster.opened import rights_of
@@ -29,6 +29,7 @@ from .._nodes.revisions import Revisions
 from .._nodes.taints import seconds
 from .._nodes.verdict import DISCOVERED, has_npu, judge_daemon_set
 from .._objects.inputs import Inputs
+from .._objects.model import Capabilities
 from .._objects.parts import SELECTOR, object_name
 from .signs import DOUBTFUL, UNKNOWN, WRONG, Sign, sign, sign_of_error
 
@@ -40,13 +41,17 @@ _ERRORS = (
     (r"not allowed", "api:right"),
     (r"kubeconfig|context", "api:kubeconfig"),
 )
-# Why no pod is created, by the words of the API server.
+# What is listed, beside objects of the vendor's operator that not every cluster has; pods in all namespaces.
+_LISTED = (("v1", "Node"), ("apps/v1", "DaemonSet"), ("v1", "Pod"), ("v1", "Event"))
+# Why no pod is created, by the words of the API server. A webhook may say anything.
 _REFUSED = (
+    (r'admission webhook "|failed calling webhook|ValidatingAdmissionPolicy ', "create:admission"),
     (r"exceeded quota|failed quota|insufficient quota", "create:quota"),
     (r"violates PodSecurity|disallowed by cluster policy|security context constraint", "create:security"),
-    (r"error looking up service account", "deploy:account"),
+    (r"error looking up service account|no PriorityClass with name|RuntimeClass .*not found", "deploy:object"),
     (r"webhook|denied the request|denied request|usage per|limit to request", "create:admission"),
 )
+LEASE = ("coordination.k8s.io/v1", "Lease")
 Seen = t.Callable[[], t.Any]
 
 
@@ -102,7 +107,7 @@ class Look:
             capabilities = discover(self._cluster)
         except NpuError as exc:
             return Clustered(signs_of_error(exc), self._of_hosts, {})
-        self._ask("rights", lambda: self._rights(capabilities))
+        self._ask("rights", self._rights)
         self._ask("operator", lambda: self._operator(capabilities))
         self._ask("Lease", self._lease)
         listed = self._ask("nodes", lambda: self._cluster.list("v1", "Node"))
@@ -111,7 +116,7 @@ class Look:
             self._match(nodes)
             for name, host in self._host_of.items():
                 self._node(nodes[name], host)
-            self._ask("operands", lambda: self._operands(nodes))
+            self._ask("operands", lambda: self._operands(nodes, capabilities))
             self._ask("pods of all namespaces", lambda: self._waiting(nodes))
         return Clustered(self._signs, self._of_hosts, {host: name for name, host in self._host_of.items()})
 
@@ -132,18 +137,23 @@ class Look:
         if one not in mine:
             mine.append(one)
 
-    def _rights(self, capabilities: t.Any) -> None:
+    def _rights(self) -> None:
+        """Whether this account may look at everything; it need not write, and what it may not see is not known."""
+        space = self._inputs["namespace"]
+        wanted = rights_for(_LISTED, ["list"], space) + rights_for([LEASE], ["get"], space)
+        self._lacks([*wanted, Right("list", "", "pods", "")], "rights:missing", UNKNOWN)
+
+    def _lacks(self, wanted: t.Sequence[Right], code: str, level: str) -> None:
         try:
-            wanted = rights_of(self._inputs, capabilities)
             require_rights(self._cluster, wanted, self._inputs["namespace"], self._where)
         except ApiError:
             raise
         except NpuError as exc:
             if "lacks rights" not in str(exc):
                 raise
-            self._add(sign_of_error("rights:missing", "SelfSubjectAccessReview", exc))
+            self._add(sign_of_error(code, "SelfSubjectAccessReview", exc, level))
 
-    def _operator(self, capabilities: t.Any) -> None:
+    def _operator(self, capabilities: Capabilities) -> None:
         found = find_operator(self._cluster, self._inputs, capabilities)
         try:
             if decide(found, self._inputs) == NORMAL:
@@ -153,7 +163,7 @@ class Look:
 
     def _lease(self) -> None:
         name, space = object_name(self._inputs, "operands"), self._inputs["namespace"]
-        found = self._cluster.get("coordination.k8s.io/v1", "Lease", name, space)
+        found = self._cluster.get(*LEASE, name, space)
         spec = (found or {}).get("spec") or {}
         holder, renewed = spec.get("holderIdentity"), seconds(spec.get("renewTime") or spec.get("acquireTime"))
         patience = max(self._inputs["lease_duration"], int(spec.get("leaseDurationSeconds") or 0))
@@ -205,12 +215,14 @@ class Look:
             words = "the device plugin is not to run on node %s: %s" % (name, closed)
             self._add(sign("pod:NotSelected", "the Node object", words, node=name))
 
-    def _operands(self, nodes: t.Mapping[str, Data]) -> None:
+    def _operands(self, nodes: t.Mapping[str, Data], capabilities: Capabilities) -> None:
         space = self._inputs["namespace"]
         sets = self._cluster.list("apps/v1", "DaemonSet", space, SELECTOR)
         if not sets:
             if self._inputs["enabled"] and self._inputs["coexistence"] not in ("coexist", "restore"):
                 self._add(sign("deploy:none", "the DaemonSets", "the namespace %s has no DaemonSet of ours" % space))
+                # Whoever deploys may have another account.
+                self._lacks(rights_of(self._inputs, capabilities), "rights:deploy", DOUBTFUL)
             return
         pods = self._cluster.list("v1", "Pod", space, SELECTOR)
         events = self._ask("events", lambda: self._cluster.list("v1", "Event", space, fields="type=Warning")) or []
@@ -285,13 +297,20 @@ class Look:
         """Pods that ask for NPUs and are not scheduled, and whether others have what there is."""
         resource = self._inputs["resource_name"]
         pods = [one for one in self._cluster.list("v1", "Pod", only=_asks(resource)) if not _ended(one)]
-        waiting = [one for one in pods if not (one.get("spec") or {}).get("nodeName") and _unscheduled(one, resource)]
+        refused = {_name(one): _unscheduled(one) for one in pods if not (one.get("spec") or {}).get("nodeName")}
+        waiting = [name for name, why in refused.items() if resource in why]
+        others = [name for name, why in refused.items() if why and resource not in why]
+        if others:
+            words = "%d pods that ask for %s wait for something else, such as %s: %s"
+            told = words % (len(others), resource, others[0], refused[others[0]])
+            space, _slash, pod = others[0].partition("/")
+            self._add(sign("npus:other", "the pods of all namespaces", told, DOUBTFUL, pod=pod, namespace=space))
         if not waiting:
             return
         serving = {name: allocatable_npus(node, resource) for name, node in nodes.items() if not is_cordoned(node)}
         offered = sum(serving.values())
         held = {_name(one): _npus(one, resource) for one in pods if (one.get("spec") or {}).get("nodeName") in serving}
-        first = "%d pods wait for %s, such as %s" % (len(waiting), resource, _name(waiting[0]))
+        first = "%d pods wait for %s, such as %s" % (len(waiting), resource, waiting[0])
         if offered and sum(held.values()) >= offered:
             holders = ", ".join("%s (%d)" % one for one in sorted(held.items())[:5])
             told = "%s; all %d are held by %s%s" % (first, offered, holders, ", ..." if len(held) > 5 else "")
@@ -321,9 +340,13 @@ def _ended(pod: Data) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _unscheduled(pod: Data, resource: str) -> bool:
-    """Whether the scheduler has said that it lacks the resource."""
-    return any(
-        one.get("type") == "PodScheduled" and one.get("status") == "False" and resource in str(one.get("message") or "")
-        for one in (pod.get("status") or {}).get("conditions") or []
+def _unscheduled(pod: Data) -> str:
+    """Why the scheduler has found no node for a pod; empty where it has not said so."""
+    return next(
+        (
+            str(one.get("message") or "")
+            for one in (pod.get("status") or {}).get("conditions") or []
+            if one.get("type") == "PodScheduled" and one.get("status") == "False"
+        ),
+        "",
     )

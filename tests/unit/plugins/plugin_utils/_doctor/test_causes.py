@@ -84,8 +84,6 @@ def test_the_words_of_a_pull_tell_the_cause_behind_it(said: str, cause: str) -> 
     [
         "ended with code 127: rbln-smi: symbol lookup error: librbln-ml.so.3: undefined symbol: rbln_get_count",
         "ended with code 1: failed to lookup device rbln0: not there",
-        # A limit of inotify.
-        "ended with code 1: failed to create FS watcher for /var/lib/kubelet/device-plugins: no space left on device",
     ],
 )
 def test_words_of_a_log_are_no_fault_of_resolver_or_disk(said: str) -> None:

@@ -74,7 +74,7 @@ ACCOUNT = 'pods "rbln-device-plugin-" is forbidden: error looking up service acc
     ("reason", "said", "cause"),
     [
         # Nothing of such a pod has a log, and no time helps.
-        ("ContainerCreating", "container p: ContainerCreating (last event: %s)" % SANDBOX, "pod_fails"),
+        ("ContainerCreating", "container p: ContainerCreating (last event: %s)" % SANDBOX, "network_not_ready"),
         (
             "ContainerCreating",
             "container p: ContainerCreating (last event: FailedMount: /x is not a directory)",
@@ -90,11 +90,124 @@ ACCOUNT = 'pods "rbln-device-plugin-" is forbidden: error looking up service acc
             "quota_exceeded",
         ),
         ("FailedCreate", 'no pod was created: admission webhook "x" denied the request: y', "admission_refused"),
+        # A webhook may use the words of others.
+        (
+            "FailedCreate",
+            'no pod was created: admission webhook "k" denied the request: pod violates PodSecurity of the site',
+            "admission_refused",
+        ),
+        ("FailedCreate", "no pod was created: no PriorityClass with name npu was found", "not_deployed"),
+        ("FailedCreate", 'no pod was created: pod rejected: RuntimeClass "npu" not found', "not_deployed"),
     ],
 )
 def test_what_keeps_a_pod_from_running(reason: str, said: str, cause: str) -> None:
     found = cause_of(look()._of_problem(problem_of(reason, said, "Look.", "n", "p"), NAME, []))
     assert found is not None and found.id == cause
+
+
+def ended(message: str, reason: str = "Error") -> Data:
+    state = {"terminated": {"exitCode": 1, "reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": NAME, "state": state}]}
+
+
+def waits(reason: str, message: str) -> Data:
+    return {"containerStatuses": [{"name": NAME, "state": {"waiting": {"reason": reason, "message": message}}}]}
+
+
+def evicted(message: str) -> Data:
+    return {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: " + message}
+
+
+SOCKET = "dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"
+CGROUP = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+    'expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups, got "/kubepods/pod1" instead'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [
+        (ended("Could not register device plugin: " + SOCKET), "plugin_socket_elsewhere"),
+        (waits("RunContainerError", CGROUP), "cgroup_drivers_differ"),
+        (evicted("ephemeral-storage. Threshold quantity: 10, available: 1Ki."), "disk_full"),
+        (evicted("memory. Threshold quantity: 100Mi, available: 90Mi."), "machine_starved"),
+        (ended("failed to open /dev/rbln0: open /dev/rbln0: permission denied"), "host_file_denied"),
+        (
+            ended("failed to create FS watcher for /var/lib/kubelet/device-plugins: too many open files"),
+            "inotify_limit",
+        ),
+        (ended("failed to create FS watcher for /x: no space left on device"), "inotify_limit"),
+        (
+            waits("CreateContainerError", 'mkdir "/var/lib/kubelet/pods/1/x": read-only file system'),
+            "disk_read_only",
+        ),
+        # Its own root is read-only on purpose.
+        (ended("open /etc/plugin/x: read-only file system"), "pod_fails"),
+        (waits("CreateContainerError", "context deadline exceeded"), "runtime_stopped"),
+        (
+            waits("CreateContainerError", 'failed to reserve container name "p_1": name is reserved for "4f"'),
+            "runtime_stopped",
+        ),
+        (
+            waits("CreateContainerError", "failed to inject: unresolvable CDI devices rebellions.ai/npu=0"),
+            "pod_device_unknown",
+        ),
+        (waits("ImagePullBackOff", PULL + "unexpected status code 401 Unauthorized"), "image_not_pulled"),
+        (
+            {"phase": "Failed", "reason": "Preempting", "message": "Preempted in order to admit critical pod"},
+            "pods_not_scheduled",
+        ),
+    ],
+)
+def test_what_the_field_reports_of_a_pod_has_its_own_cause(status: Data, cause: str) -> None:
+    pod = {"metadata": {"name": NAME + "-x7k2p"}, "spec": {"nodeName": "n"}, "status": status}
+    one = look()._of_problem(explain_pod(pod, []), NAME, [])
+    found = cause_of(one)
+    assert found is not None and found.id == cause, one.said
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("PLEG is not healthy: pleg was last seen active 3m13s ago; threshold is 3m0s", "runtime_stopped"),
+        ("[container runtime is down, PLEG is not healthy]", "runtime_stopped"),
+        (
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network "
+            "plugin returns error: cni plugin not initialized",
+            "network_not_ready",
+        ),
+        ("Kubelet stopped posting node status.", "node_not_ready"),
+    ],
+)
+def test_why_a_node_is_not_ready_has_its_own_cause(said: str, cause: str) -> None:
+    one = look(device_plugin={"enabled": False}, workload="container")
+    one._hosts.members, one._of_hosts, one._host_of = [{"host": "h", "expected": 2}], {"h": []}, {"a": "h"}
+    sick = {"allocatable": {}, "conditions": [{"type": "Ready", "status": "False", "message": said}]}
+    one._node({**node("a", 0), "status": sick}, "h")
+    assert [found.cause.id for found in ordered(one._of_hosts["h"])] == [cause]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "0/3 nodes are available: 3 node(s) had untolerated taint {node.cloudprovider.kubernetes.io/uninitialized: }.",
+        "0/3 nodes are available: 3 Insufficient hugepages-2Mi.",
+        "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.",
+    ],
+)
+def test_a_pod_that_waits_for_something_else_is_told_in_the_words_of_the_scheduler(said: str) -> None:
+    one = look()
+    pod = wants("waits", 1)
+    pod["status"]["conditions"][0]["message"] = said
+    one._cluster.list = lambda *_kind, **_how: [pod]
+    one._waiting({"a": node("a", 2)})
+    (found,) = ordered(one._signs)
+    assert (
+        found.cause.id == "pods_wait_for_other"
+        and found.level == "doubtful"
+        and said.rstrip(".") in found.signs[0].said
+    )
 
 
 def node(name: str, npus: int, cordoned: bool = False, **labels: str) -> Data:
