@@ -10,7 +10,7 @@ module: rbln_history
 short_description: Read who has changed a host since a moment
 version_added: 0.1.0
 description:
-  - Reads what apt and dnf have logged, and which of some files are newer. It runs no command.
+  - Reads what apt, dpkg and dnf have logged, and which of some files are newer. It runs no command.
   - The playbook C(rebellions.npu.drift) asks it on hosts that have drifted.
 author:
   - The rebellions.npu authors (@rebellions-npu)
@@ -66,6 +66,17 @@ files:
     - path: /etc/containerd/config.toml
       time: 1796000300.0
       owner: root
+unread:
+  description:
+    - Logs and files that could not be read, each with the C(reason), among them the log of a package manager that keeps
+      none, and the database of rpm where it is newer than the logs of dnf.
+    - With one of them it is not known who has changed the host.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - path: /var/log/apt/history.log
+      reason: "denied: Permission denied"
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -82,11 +93,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     host, since = Host("/"), module.params["since"]
-    module.exit_json(
-        changed=False,
-        packages=package_changes(host, since),
-        files=newer_files(host, module.params["paths"], since),
-    )
+    packages, unread_logs = package_changes(host, since)
+    files, unread_files = newer_files(host, module.params["paths"], since)
+    module.exit_json(changed=False, packages=packages, files=files, unread=unread_logs + unread_files)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,19 @@ import zlib
 
 from .._base.mask import mask
 from .._host.host import Host
+from .._host.probe import ABSENT, FAILED, VALUE, Probe
 
-# The ends of the logs: the last one and the one that was rotated before it, which Debian packs.
-APT = ("/var/log/apt/history.log.1.gz", "/var/log/apt/history.log.1", "/var/log/apt/history.log")
-DNF = ("/var/log/dnf.rpm.log.1", "/var/log/dnf.rpm.log", "/var/log/dnf5.log.1", "/var/log/dnf5.log")
+# The programs of a package manager, and its logs; apt comes after dpkg, of which it tells the command.
+APT = (("/usr/bin/apt-get",), ("/var/log/dpkg.log", "/var/log/apt/history.log"))
+DNF = (("/usr/bin/dnf", "/usr/bin/dnf5"), ("/var/log/dnf.rpm.log", "/var/log/dnf5.log"))
+# Where rpm writes whatever asks it. dnf logs only what it has done itself.
+RPM = ("/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages")
+# Logs that were rotated, which Debian packs, and seconds for which rpm writes after dnf's last line.
+ROTATED, LATE = 12, 900
 # Bytes of a log, and transactions and names that are told.
 LARGEST, MOST, NAMES = 8 * 1024 * 1024, 50, 200
 APT_ACTS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
+_DPKG = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:install|upgrade|remove|purge) ([a-z0-9][a-z0-9+.-]*)[: ]")
 _NAME = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9-]+)? \(")
 _RPM = re.compile(
     r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(Z|[+-]\d\d:?\d\d) .*?"
@@ -31,22 +37,104 @@ _RPM = re.compile(
 Entry = t.Dict[str, t.Any]
 
 
-def package_changes(host: Host, since: float) -> list[Entry]:
-    """[{time, log, command, by, packages}] of all transactions that ended after `since`, oldest first."""
-    found = [entry for path in APT for entry in apt_entries(_log(host, path), path)]
-    found += [entry for path in DNF for entry in rpm_entries(_log(host, path), path)]
-    newer = sorted((entry for entry in found if entry["time"] > since), key=lambda entry: entry["time"])
-    return newer[-MOST:]
+def package_changes(host: Host, since: float) -> tuple[list[Entry], list[Entry]]:
+    """(all transactions that ended after `since`, oldest first; what could not be read of them).
+
+    The first are [{time, log, command, by, packages}], the others [{path, reason}]. Without an unread log no other
+    package was changed.
+    """
+    found: list[Entry] = []
+    unread: list[Entry] = []
+    there = [one for one in (APT, DNF) if any(host.stat(program).ok for program in one[0])]
+    for one in there or (APT, DNF):
+        entries, states = [], []
+        for log in one[1]:
+            for path in _files_of(log):
+                read = _log(host, path, since)
+                states.append(read.state)
+                entries += _entries(read.get(""), log, path)
+                unread += _unread(path, read)
+        if set(states) == {ABSENT}:
+            unread.append({"path": one[1][0], "reason": "no log of this package manager is there"})
+        if one is DNF:
+            unread += _past_logs(host, since, max((entry["time"] for entry in entries), default=0.0))
+        found += entries
+    newer = sorted(
+        (entry for entry in found if entry["time"] > since), key=lambda entry: t.cast("float", entry["time"])
+    )
+    return newer[-MOST:], unread
 
 
-def _log(host: Host, path: str) -> str:
-    data = bytes(host.read_bytes(path, LARGEST).get(b""))
+def _files_of(log: str) -> list[str]:
+    """A log after those that were rotated, oldest first."""
+    return [log + end % number for number in range(ROTATED, 0, -1) for end in (".%d.gz", ".%d")] + [log]
+
+
+def _log(host: Host, path: str, since: float) -> Probe:
+    """The text of a log; empty where its last line is older than `since`."""
+    stat = host.stat(path)
+    if not stat.ok:
+        return stat
+    if stat.value.mtime <= since:
+        return Probe(VALUE, "")
+    data = host.read_bytes(path, LARGEST)
     if path.endswith(".gz"):
-        try:
-            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, LARGEST)
-        except zlib.error:
-            return ""
-    return data.decode("utf-8", "replace")
+        data = data.map(_unpacked)
+    return data.map(lambda told: bytes(told).decode("utf-8", "replace"))
+
+
+def _unpacked(data: bytes) -> bytes:
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        told = unpacker.decompress(data, LARGEST)
+    except zlib.error as exc:
+        raise ValueError("it is damaged: %s" % exc) from None
+    if not unpacker.eof:
+        raise ValueError("it is cut off, or unpacks to more than %d bytes" % LARGEST)
+    return told
+
+
+def _entries(text: str, log: str, path: str) -> list[Entry]:
+    read = apt_entries if log == APT[1][-1] else dpkg_entries if log in APT[1] else rpm_entries
+    return read(text, path)
+
+
+def _unread(path: str, read: Probe) -> list[Entry]:
+    if read.ok or read.state == ABSENT:
+        return []
+    word = "" if read.state == FAILED else read.state.replace("_", " ") + ": "
+    return [{"path": path, "reason": mask(word + (read.detail or "it cannot be read"))[:300]}]
+
+
+def _past_logs(host: Host, since: float, last: float) -> list[Entry]:
+    """The database of rpm where it was written after `since` and after the last line of the logs."""
+    for path in RPM:
+        stat = host.stat(path)
+        if stat.ok and stat.value.mtime > max(since, last + LATE):
+            return [{"path": path, "reason": "rpm has written it, and no log of dnf tells of that"}]
+    return []
+
+
+def dpkg_entries(text: str, path: str) -> list[Entry]:
+    """The packages of dpkg's log, those of one second together. Its times are those of the host's clock."""
+    found: dict[str, Entry] = {}
+    for line in text.splitlines():
+        match = _DPKG.match(line)
+        at = _local(match.group(1)) if match else None
+        if match is None or at is None:
+            continue
+        entry = found.setdefault(match.group(1), {"time": at, "log": path, "command": "", "by": "", "packages": []})
+        if match.group(2) not in entry["packages"] and len(entry["packages"]) < NAMES:
+            entry["packages"].append(match.group(2))
+    return list(found.values())
+
+
+def _local(stamp: str) -> float | None:
+    """A time of the host's clock without its zone; None for no time."""
+    try:
+        return time.mktime(time.strptime(stamp, "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def apt_entries(text: str, path: str) -> list[Entry]:
@@ -54,9 +142,8 @@ def apt_entries(text: str, path: str) -> list[Entry]:
     found = []
     for part in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in part.splitlines() if ": " in line)
-        try:
-            ended = time.mktime(time.strptime(fields.get("End-Date", ""), "%Y-%m-%d %H:%M:%S"))
-        except (ValueError, OverflowError):
+        ended = _local(fields.get("End-Date", ""))
+        if ended is None:
             continue
         packages = [name for act in APT_ACTS for name in _NAME.findall(fields.get(act, ""))]
         found.append(
@@ -86,14 +173,16 @@ def rpm_entries(text: str, path: str) -> list[Entry]:
     return list(found.values())
 
 
-def newer_files(host: Host, paths: t.Sequence[str], since: float) -> list[Entry]:
-    """[{path, time, owner}] of the files among `paths` that were written after `since`, oldest first."""
-    found = []
+def newer_files(host: Host, paths: t.Sequence[str], since: float) -> tuple[list[Entry], list[Entry]]:
+    """([{path, time, owner}] of the files among `paths` that were written after `since`, oldest first; unread)."""
+    found: list[Entry] = []
+    unread: list[Entry] = []
     for path in paths:
         stat = host.stat(path)
+        unread += _unread(path, stat)
         if stat.ok and stat.value.kind == "file" and stat.value.mtime > since:
             found.append({"path": path, "time": stat.value.mtime, "owner": _user(stat.value.uid)})
-    return sorted(found, key=lambda entry: t.cast("float", entry["time"]))
+    return sorted(found, key=lambda entry: t.cast("float", entry["time"])), unread
 
 
 def _user(uid: int) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host import host as hosts
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.history import (
     LARGEST,
     apt_entries,
+    dpkg_entries,
     newer_files,
     package_changes,
     rpm_entries,
@@ -71,34 +73,116 @@ def test_packages_of_dnf() -> None:
     assert runtime["packages"] == ["containerd.io"]
 
 
+def test_packages_of_dpkg_which_apt_does_not_know_of() -> None:
+    log = (
+        "2026-11-29 04:00:00 startup archives unpack\n"
+        "2026-11-29 04:00:00 upgrade rebellions-driver:amd64 3.1.0 3.0.2\n"
+        "2026-11-29 04:00:00 status unpacked rebellions-driver:amd64 3.0.2\n"
+        "2026-11-29 04:00:00 install librbln:amd64 <none> 3.0.2\n"
+        "2026-11-29 04:00:07 configure rebellions-driver:amd64 3.0.2 <none>\n"
+        "9999999-11-29 04:00:07 remove x 3.0.2 <none>\n"
+    )
+    (entry,) = dpkg_entries(log, "/log")
+    assert entry["packages"] == ["rebellions-driver", "librbln"] and entry["time"] == 1795892400.0
+
+
+def folder(root: Path, *names: str) -> Path:
+    """A host with these programs, and a place for logs."""
+    for name in names:
+        (root / "usr/bin").mkdir(parents=True, exist_ok=True)
+        (root / "usr/bin" / name).write_text("")
+    (root / "var/log/apt").mkdir(parents=True)
+    return root
+
+
 def test_only_what_is_newer_is_told_oldest_first(tmp_path: Path) -> None:
-    (tmp_path / "var/log/apt").mkdir(parents=True)
+    folder(tmp_path, "apt-get", "dnf")
     (tmp_path / "var/log/apt/history.log").write_text(APT)
     (tmp_path / "var/log/dnf.rpm.log").write_text(DNF)
     host = Host(str(tmp_path))
-    assert [entry["packages"][0] for entry in package_changes(host, 0)] == [
+    assert [entry["packages"][0] for entry in package_changes(host, 0)[0]] == [
         "rebellions-driver", "kernel-core", "rebellions-driver", "linux-image-generic", "containerd.io"
     ]  # fmt: skip
-    assert [entry["packages"] for entry in package_changes(host, 1795892405.0)] == [
+    found, unread = package_changes(host, 1795892405.0)
+    assert [entry["packages"] for entry in found] == [
         ["rebellions-driver"], ["linux-image-generic", "gcc"], ["containerd.io"]
     ]  # fmt: skip
-    assert package_changes(Host(str(tmp_path / "none")), 0) == []
+    assert unread == []
+    # All of its lines are older.
+    os.utime(tmp_path / "var/log/apt/history.log", (1000, 1000))
+    assert [entry["log"] for entry in package_changes(host, 1001)[0]] == ["/var/log/dnf.rpm.log"] * 3
 
 
-def test_the_log_that_was_rotated_is_read_packed_as_debian_packs_it(tmp_path: Path) -> None:
-    (tmp_path / "var/log/apt").mkdir(parents=True)
-    packed = tmp_path / "var/log/apt/history.log.1.gz"
+def test_logs_that_were_rotated_are_read_packed_as_debian_packs_them(tmp_path: Path) -> None:
+    packed = folder(tmp_path, "apt-get") / "var/log/apt/history.log.1.gz"
     packed.write_bytes(gzip.compress(APT.encode()))
-    found = package_changes(Host(str(tmp_path)), 0)
-    assert [entry["log"] for entry in found] == ["/var/log/apt/history.log.1.gz"] * 2
-    for damaged in (b"", b"no gzip", gzip.compress(APT.encode())[:40], gzip.compress(bytes(LARGEST * 2))):
-        packed.write_bytes(damaged)
-        assert package_changes(Host(str(tmp_path)), 0) == []
+    (tmp_path / "var/log/apt/history.log.12").write_text(APT)
+    found, unread = package_changes(Host(str(tmp_path)), 0)
+    assert unread == []
+    assert sorted(entry["log"] for entry in found) == [
+        "/var/log/apt/history.log.1.gz", "/var/log/apt/history.log.1.gz",
+        "/var/log/apt/history.log.12", "/var/log/apt/history.log.12",
+    ]  # fmt: skip
+
+
+DAMAGED = [b"", b"no gzip", gzip.compress(APT.encode())[:40], gzip.compress(bytes(LARGEST * 2))]
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_packed_log_that_is_not_whole_is_unread_and_not_empty(tmp_path: Path, damaged: bytes) -> None:
+    packed = folder(tmp_path, "apt-get") / "var/log/apt/history.log.1.gz"
+    (tmp_path / "var/log/apt/history.log").write_text(APT)
+    packed.write_bytes(damaged)
+    found, unread = package_changes(Host(str(tmp_path)), 0)
+    assert len(found) == 2 and [one["path"] for one in unread] == ["/var/log/apt/history.log.1.gz"]
+    assert unread[0]["reason"].startswith(("it is damaged: ", "it is cut off"))
+    os.utime(packed, (1000, 1000))
+    assert package_changes(Host(str(tmp_path)), 1001.0)[1] == []
+
+
+def test_a_log_that_is_missing_too_large_or_denied_is_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(str(folder(tmp_path, "apt-get")))
+    missing = "no log of this package manager is there"
+    assert package_changes(host, 0) == ([], [{"path": "/var/log/dpkg.log", "reason": missing}])
+    # Nobody knows which package manager it has.
+    assert [one["path"] for one in package_changes(Host(str(tmp_path / "none")), 0)[1]] == [
+        "/var/log/dpkg.log", "/var/log/dnf.rpm.log"
+    ]  # fmt: skip
+    log = tmp_path / "var/log/apt/history.log"
+    with log.open("wb") as stream:
+        stream.truncate(LARGEST + 1)
+    (unread,) = package_changes(host, 0)[1]
+    assert unread == {"path": str(log)[len(str(tmp_path)) :], "reason": f"too large: it has more than {LARGEST} bytes"}
+    log.write_text(APT)
+
+    def denied(*_words: object, **_more: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(hosts, "open", denied, raising=False)
+    assert package_changes(host, 0) == (
+        [],
+        [{"path": "/var/log/apt/history.log", "reason": "denied: Permission denied"}],
+    )
+
+
+@pytest.mark.parametrize(("after", "unread"), [(0, 0), (60, 0), (3600, 1)])
+def test_rpm_that_was_called_without_dnf_is_told(tmp_path: Path, after: float, unread: int) -> None:
+    folder(tmp_path, "dnf")
+    (tmp_path / "var/log/dnf.rpm.log").write_text(DNF)
+    database = tmp_path / "usr/lib/sysimage/rpm/rpmdb.sqlite"
+    database.parent.mkdir(parents=True)
+    database.write_text("")
+    # The last line of the log.
+    last = 1795928401.0
+    os.utime(database, (last + after, last + after))
+    found, left = package_changes(Host(str(tmp_path)), 1795892405.0)
+    assert len(found) == 2 and [one["path"] for one in left] == ["/usr/lib/sysimage/rpm/rpmdb.sqlite"] * unread
+    assert package_changes(Host(str(tmp_path)), last + 2 * 3600)[1] == []
 
 
 @pytest.mark.parametrize("text", ["", "\0\xff", "End-Date: never\n", "End-Date: 9999999-01-01  00:00:00", "a: b\n" * 9])
 def test_a_damaged_log_tells_nothing(text: str) -> None:
-    assert apt_entries(text, "/log") == [] and rpm_entries(text, "/log") == []
+    assert apt_entries(text, "/log") == rpm_entries(text, "/log") == dpkg_entries(text, "/log") == []
 
 
 def test_files_that_were_written_since(tmp_path: Path) -> None:
@@ -106,6 +190,10 @@ def test_files_that_were_written_since(tmp_path: Path) -> None:
         (tmp_path / name).write_text("")
         os.utime(tmp_path / name, (at, at))
     paths = ["/newest", "/new", "/old", "/missing", "/"]
-    found = newer_files(Host(str(tmp_path)), paths, 1000.0)
+    found, unread = newer_files(Host(str(tmp_path)), paths, 1000.0)
+    assert unread == []
     assert [(entry["path"], entry["time"]) for entry in found] == [("/new", 2000.0), ("/newest", 3000.0)]
     assert found[0]["owner"] in ("root", os.environ.get("USER", "root")) or found[0]["owner"].isalnum()
+    (tmp_path / "loop").symlink_to("loop")
+    found, unread = newer_files(Host(str(tmp_path)), ["/loop"], 1000.0)
+    assert found == [] and unread == [{"path": "/loop", "reason": "too many levels of symbolic links: /loop"}]

@@ -75,6 +75,7 @@ ANSWER: dict[str, Data] = {
     "rbln_history": {
         "changed": False, "files": [{"path": "/etc/x", "time": 1.5, "owner": "root"}],
         "packages": [{"time": 1.5, "log": "/var/log/x", "command": "apt-get x", "by": "kim", "packages": ["gcc"]}],
+        "unread": [{"path": "/var/log/y", "reason": "denied"}],
     },
     "rbln_host_tool": {"changed": True, "changed_paths": ["/usr/local/libexec/x"], "diff": DIFF},
     "rbln_mok": {
