@@ -105,6 +105,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import 
     FAILED,
     IGNORED,
     OK,
+    RESCUED,
     SKIPPED,
     UNREACHABLE,
     Run,
@@ -143,6 +144,7 @@ class CallbackModule(CallbackBase):
         self.about = About()
         self.variables: dict[str, t.Any] = {}
         self.tasks: dict[str, TaskOf] = {}
+        self.play: t.Any = None
         # Those of Ansible are forks of this process and have all of this, too.
         self.process = os.getpid()
 
@@ -166,7 +168,7 @@ class CallbackModule(CallbackBase):
 
     @harmless
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
-        run = self._known()
+        run, self.play = self._known(), play
         variables = play.get_variable_manager().get_vars(play=play, include_hostvars=False)
         run.play(play.get_name().strip(), variables.get("ansible_play_hosts_all") or (), time.time())
         given = {name: variables[name] for name in variables if name.startswith("rbln_report_")}
@@ -186,7 +188,9 @@ class CallbackModule(CallbackBase):
 
     @harmless
     def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
-        self._result(result, IGNORED if ignore_errors else FAILED)
+        # Before it tells this, Ansible takes a host from its play, but for one that a block rescues.
+        lost = result._host.name in getattr(self.play, "_removed_hosts", (result._host.name,))
+        self._result(result, IGNORED if ignore_errors else FAILED if lost else RESCUED)
 
     @harmless
     def v2_runner_on_unreachable(self, result: t.Any) -> None:

@@ -15,7 +15,7 @@ from .timing import Clock
 
 COLLECTION = "rebellions.npu."
 # How a task ended on a host.
-OK, FAILED, UNREACHABLE, SKIPPED, IGNORED = "ok", "failed", "unreachable", "skipped", "ignored"
+OK, FAILED, UNREACHABLE, SKIPPED, IGNORED, RESCUED = "ok", "failed", "unreachable", "skipped", "ignored", "rescued"
 SET_FACT = ("set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact")
 # Roles whose tasks change a host, and the variables that tell of its end.
 CHANGING = tuple(f"{PREFIX}_{name}" for name in ("driver", "container_toolkit", "validator", "rollout"))
@@ -110,7 +110,7 @@ class Run:
             # To report is no work on hosts; a report of drift has all that its run has found.
             self.ours = self.ours or task.module != REPORT
             self.reported = self.reported or (task.module == REPORT and how == OK and task.act == "drift")
-        if how in (OK, FAILED) and task.role.rpartition(".")[2] in CHANGING:
+        if how in (OK, FAILED, RESCUED) and task.role.rpartition(".")[2] in CHANGING:
             one.begun = True
         if how in (FAILED, UNREACHABLE):
             one.failed, one.unreachable = (task.name, str(data().get("msg") or "")), how == UNREACHABLE
@@ -118,7 +118,7 @@ class Run:
             self._take(host, one, task, data(), now)
         elif task.action in SET_FACT:
             self._noted(one, data().get(FACTS) or {})
-        if changed and how != FAILED and not self.check:
+        if changed and how not in (FAILED, RESCUED) and not self.check:
             made = changes_of(task.module or task.action, task.name, data())
             one.changes += [text for text in made if text not in one.changes]
             one.changed = now if made else one.changed
