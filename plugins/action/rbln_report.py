@@ -40,6 +40,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files impor
 )
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.look import look
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.markdown import object_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import COLLECTION, REPORT, HostLog, Run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
@@ -116,31 +117,32 @@ class ActionModule(Answering):
     def _drift(self, told: About) -> Result:
         """The report with what has changed by whom."""
         made = self._seen(told)
-        found: dict[str, list[Drift]] = {}
         since, looks = last_plans(self._hosts, self._place.earlier())
-        for one in made["hosts"]:
-            before = looks.get(one["name"])
-            if before is not None:
-                found[one["name"]] = self._explained(one, before)
-        told_hosts: list[Host] = [{**one, "drift": found.get(one["name"], [])} for one in made["hosts"]]
-        made = recounted({**made, "hosts": told_hosts})
+        told_hosts = [self._against(one, looks.get(one["name"])) for one in made["hosts"]]
+        before = last_clusters([one["name"] for one in made["clusters"]], self._place.earlier())
+        parts = drifts.of_clusters(made["clusters"], before)
+        made = recounted({**made, "hosts": told_hosts, "clusters": parts})
         made = against_earlier(made, self._place)
-        asked = [one["name"] for one in made["clusters"]]
-        clusters = drifts.of_clusters(made, last_clusters(asked, self._place.earlier()))
         result = self._written(made)
         drifted = {one["name"]: one["drift"] for one in made["hosts"] if one["drift"]}
+        clusters = {one["name"]: [object_text(item) for item in one["drift"]] for one in parts if one["drift"]}
         result.update(drifted=bool(drifted or clusters), since=since, clusters=clusters)
         new = [one["name"] for one in made["hosts"] if one["pool"] and one["name"] not in looks]
-        lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new, clusters)]
+        lines = [(clean(text), tone) for text, tone in drifts.screen(made, since, new)]
         if self._json:
-            return {**result, "drift": drifted, "_ansible_verbose_always": True}
+            lost = {one["name"]: one["not_known"] for one in made["hosts"] if one["not_known"]}
+            return {**result, "drift": drifted, "not_known": lost, "_ansible_verbose_always": True}
         self._show(lines)
         return {**result, "hosts": _states(made), "msg": [text for text, _tone in lines]}
 
-    def _explained(self, one: Host, before: Host) -> list[Drift]:
-        found = drifts.changed(one, before)
-        if not found:
-            return []
+    def _against(self, one: Host, before: Host | None) -> Host:
+        """A host with what has changed on it by whom, and what is not known of it any more."""
+        if before is None:
+            return one
+        found, lost = drifts.compared(one, before)
+        return {**one, "drift": self._explained(one, before, found) if found else [], "not_known": lost}
+
+    def _explained(self, one: Host, before: Host, found: list[Drift]) -> list[Drift]:
         raw = self._known[one["name"]]
         told = registered_of(raw, HISTORY)
         driver = ((registered_of(raw, OBSERVATION).get(FACTS) or {}).get(PREFIX) or {}).get("driver") or {}

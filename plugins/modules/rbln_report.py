@@ -106,6 +106,12 @@ clusters:
   returned: with O(act=drift)
   type: dict
   sample: {prod: [ConfigMap rbln-system/rbln-metrics differs]}
+not_known:
+  description: For each host what the last report knew and this one does not, with C(what), what it C(was), and C(why).
+    It is no drift.
+  returned: with O(act=drift) and O(format=json)
+  type: dict
+  sample: {npu1: [{what: driver, was: 3.1.0, why: ""}]}
 drift:
   description: For each host that has drifted a list with C(what), what it C(was) and C(is), C(by) (V(run),
     V(package manager), V(person) or V(unknown)), C(at) and the C(evidence).

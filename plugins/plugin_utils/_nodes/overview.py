@@ -28,6 +28,8 @@ HEAD = ("host", "NPUs", "driver", "firmware", "system", "kernel", "runtime", "no
 # Characters of what a check has seen, and of what to do.
 DETAIL, STEP = 300, 200
 NONE, NOT_KNOWN = "none", "unknown"
+# A firmware that no NPU tells, and a driver that does not tell its version.
+UNSAID, LOADED = "-", "loaded"
 
 Data = t.Mapping[str, t.Any]
 
@@ -142,9 +144,17 @@ def versions(one: HostState) -> dict[str, str]:
         "kernel": str((facts.get("kernel") or {}).get("running") or NOT_KNOWN),
         "architecture": str(system.get("arch") or NOT_KNOWN),
         "driver": _driver(facts.get("driver") or {}),
-        "firmware": ", ".join(firmware) or "-",
+        "firmware": ", ".join(firmware) or UNSAID,
         "runtime": _runtime(one.runtimes),
     }
+
+
+def is_known(what: str, version: str) -> bool:
+    """Whether words of versions() name one, or say that there is none."""
+    if what == "runtime" and version != NONE:
+        # `containerd` alone did not tell it.
+        return all(" " in one for one in version.split(", "))
+    return version not in ("", UNSAID, LOADED, NOT_KNOWN)
 
 
 def _driver(driver: Data) -> str:
@@ -154,7 +164,7 @@ def _driver(driver: Data) -> str:
     if driver.get("loaded") is None:
         return NOT_KNOWN
     if driver["loaded"]:
-        return "loaded"
+        return LOADED
     return "%s, not loaded" % on_disk if on_disk else NONE
 
 

@@ -135,6 +135,7 @@ def host_entry(name: str, one: HostLog) -> Host:
         "changes": [text(made) for made in one.changes],
         "failure": None,
         "drift": [],
+        "not_known": [],
         "seconds": None,
     }
 
@@ -198,6 +199,8 @@ def _state(one: HostLog, found: Host, run: Run, stats: Stats | None) -> tuple[st
     if one.changed is not None and one.changed > (one.seen or 0):
         # Its checks are older than the change.
         return doc.CHANGED, "A reboot is due." if one.reboot else ""
+    if not one.look.seen and not one.changes:
+        return doc.NOT_SEEN, "No task of this run has looked at it."
     return judge(found, doc.CHANGED if one.changes else doc.OK)
 
 
@@ -234,6 +237,7 @@ def _cluster(cluster: str, members: t.Sequence[str], run: Run) -> ClusterPart:
         "name": line(cluster, LONGEST),
         "hosts": len(members),
         "objects": told,
+        "drift": [],
         "unchanged": len(objects) - len(told),
         "errors": [error for error in errors if error][:ERRORS],
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._nodes.overview import is_known
 from .document import (
     FAILED,
     OF_CACHE,
@@ -92,7 +93,11 @@ def compared(now: Document, last: Document, looks: t.Mapping[str, Host]) -> Docu
         versions += [
             {"host": one["name"], "what": what, "before": before["versions"][what], "after": one["versions"][what]}
             for what in VERSIONS
-            if one["pool"] and before["versions"][what] != one["versions"][what]
+            if one["pool"]
+            and before["versions"][what] != one["versions"][what]
+            # What is not known has not changed.
+            and is_known(what, before["versions"][what])
+            and is_known(what, one["versions"][what])
         ]
     names, former = [one["name"] for one in now["hosts"]], [one["name"] for one in last["hosts"]]
     # With --limit the other hosts are not gone.

@@ -16,8 +16,8 @@ SCHEMA = 1
 FILE = "report.schema.json"
 # States of a host, those that a reader looks for first.
 FAILED, UNREACHABLE, NOT_REACHED, UNKNOWN = "failed", "unreachable", "not reached", "unknown"
-CHANGED, OK = "changed", "ok"
-STATES = (FAILED, UNREACHABLE, NOT_REACHED, UNKNOWN, CHANGED, OK)
+NOT_SEEN, CHANGED, OK = "not seen", "changed", "ok"
+STATES = (FAILED, UNREACHABLE, NOT_REACHED, UNKNOWN, NOT_SEEN, CHANGED, OK)
 # Results of a check.
 WARNING, NOTE = "warning", "note"
 RESULTS = (FAILED, UNKNOWN, WARNING, NOTE)
@@ -25,6 +25,8 @@ WHOLE, ABORTED = "whole", "aborted"
 OF_RUN, OF_CACHE = "run", "cache"
 # Who has changed something.
 BY_RUN, BY_PACKAGES, BY_PERSON = "run", "package manager", "person"
+# What an object of a cluster is that has drifted.
+MISSING, OTHER, LEFT_OVER = "missing", "other", "left over"
 VERSIONS = ("os", "kernel", "architecture", "driver", "firmware", "runtime")
 
 
@@ -54,6 +56,7 @@ class Summary(t.TypedDict):
     changes: int
     objects: int
     drift: int
+    objects_drifted: int
     new_failures: int | None
     repaired: int | None
 
@@ -97,6 +100,13 @@ class Failure(t.TypedDict):
 
 # `is` is a keyword of Python.
 Drift = t.TypedDict("Drift", {"what": str, "was": str, "is": str, "by": str, "at": str, "evidence": str})
+ObjectDrift = t.TypedDict("ObjectDrift", {"object": str, "is": str})
+
+
+class NotKnown(t.TypedDict):
+    what: str
+    was: str
+    why: str
 
 
 class Host(t.TypedDict):
@@ -116,6 +126,7 @@ class Host(t.TypedDict):
     changes: list[str]
     failure: Failure | None
     drift: list[Drift]
+    not_known: list[NotKnown]
     seconds: float | None
 
 
@@ -141,6 +152,7 @@ class ClusterPart(t.TypedDict):
     name: str
     hosts: int
     objects: list[Object]
+    drift: list[ObjectDrift]
     unchanged: int
     errors: list[str]
 

@@ -12,13 +12,31 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._answers.answer import PREFIX
+from .._nodes.overview import is_known
 from .._plan.words import count, hosts
 from .._text.screen import BAD, GOOD, PLAIN, TITLE, UNSURE, Line
 from .build import text, when
-from .document import BY_PACKAGES, BY_PERSON, BY_RUN, CHANGED, FAILED, UNKNOWN, WARNING, Document, Drift, Host
+from .document import (
+    BY_PACKAGES,
+    BY_PERSON,
+    BY_RUN,
+    CHANGED,
+    FAILED,
+    LEFT_OVER,
+    MISSING,
+    OTHER,
+    UNKNOWN,
+    WARNING,
+    ClusterPart,
+    Document,
+    Drift,
+    Host,
+    NotKnown,
+    ObjectDrift,
+)
 from .known import STEP
 from .look import OBSERVED, RUNTIMES
-from .markdown import by_words
+from .markdown import by_words, lost_text, object_text
 
 AS_WANTED = "as wanted"
 READY = "ready files"
@@ -32,24 +50,45 @@ PACKAGES = {
 }
 # More hosts of one kind of drift, and kinds, are counted.
 MOST = 40
+# What is not known of a host is counted from here on.
+LOST = 6
+LOOK = "Next: Look on the host who was logged in then."
+ASK = "Run `ansible-playbook rebellions.npu.doctor` over them."
 
 Data = t.Mapping[str, t.Any]
 
 
 def changed(now: Host, before: Host) -> list[Drift]:
     """What is another than when the host was last seen, by nobody known yet. Hosts that were not seen have none."""
+    return compared(now, before)[0]
+
+
+def compared(now: Host, before: Host) -> tuple[list[Drift], list[NotKnown]]:
+    """(the same, what was known then and is not now): what is not known has not changed."""
     if not now["pool"] or not before["pool"]:
-        return []
-    found = [
-        _entry(what, before["versions"][what], now["versions"][what])
-        for what in COMPARED
-        if before["versions"][what] != now["versions"][what]
-    ]
-    if now["npus"] != before["npus"]:
-        found.append(_entry("NPUs", _number(before["npus"]), _number(now["npus"])))
-    found += _planned(now, before, {one["what"] for one in found})
-    # What no step repairs and no version tells is told by its check alone.
-    return found or _checks(now, before)
+        return [], []
+    pairs = [(what, before["versions"][what], now["versions"][what]) for what in COMPARED]
+    pairs = [pair for pair in pairs if is_known(pair[0], pair[1])]
+    found = [_entry(what, was, told) for what, was, told in pairs if told != was and is_known(what, told)]
+    lost = [_lost(what, was, "") for what, was, told in pairs if not is_known(what, told)]
+    if before["npus"] is not None and now["npus"] is None:
+        lost.append(_lost("NPUs", str(before["npus"]), ""))
+    elif before["npus"] is not None and now["npus"] != before["npus"]:
+        found.append(_entry("NPUs", str(before["npus"]), str(now["npus"])))
+    steps = _planned(now, before, {one["what"] for one in [*found, *lost]})
+    found += [one for one in steps if UNKNOWN not in one["is"]]
+    lost += [_lost(one["what"], one["was"], one["is"]) for one in steps if UNKNOWN in one["is"]]
+    if not found:
+        # What no step repairs and no version tells is told by its check alone.
+        passed = set(before["checks"]["passed"])
+        checks = [check for check in now["checks"]["others"] if check["id"] in passed]
+        found = [
+            _entry(check["id"], "passed", f"{check['result']}: {check['detail']}")
+            for check in checks
+            if check["result"] in (FAILED, WARNING)
+        ]
+        lost += [_lost(check["id"], "passed", check["detail"]) for check in checks if check["result"] == UNKNOWN]
+    return found, lost
 
 
 def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
@@ -70,21 +109,12 @@ def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
     return [one for one in found if one["what"] != READY] or ([] if known else found)
 
 
-def _checks(now: Host, before: Host) -> list[Drift]:
-    passed = set(before["checks"]["passed"])
-    return [
-        _entry(check["id"], "passed", f"{check['result']}: {check['detail']}")
-        for check in now["checks"]["others"]
-        if check["id"] in passed and check["result"] in (FAILED, UNKNOWN, WARNING)
-    ]
-
-
 def _entry(what: str, was: str, now: str) -> Drift:
     return {"what": what, "was": text(was), "is": text(now), "by": UNKNOWN, "at": "", "evidence": ""}
 
 
-def _number(value: int | None) -> str:
-    return UNKNOWN if value is None else str(value)
+def _lost(what: str, was: str, why: str) -> NotKnown:
+    return {"what": what, "was": text(was), "why": text(why)}
 
 
 def explained(found: t.Sequence[Drift], told: Data, stamp: Data, driver_packages: t.Sequence[str]) -> list[Drift]:
@@ -116,12 +146,18 @@ def _explained(one: Drift, told: Data, stamp: Data, driver_packages: t.Sequence[
             who = f", by {entry['by']}" if entry.get("by") else ""
             evidence = f"{entry['log']}: {entry.get('command') or ', '.join(names[:3])}{who}"
             return {**one, "by": BY_PACKAGES, "at": when(entry["time"]), "evidence": text(evidence)}
-    for entry in reversed(told.get("files") or []):
-        if _belongs(entry["path"], what):
-            evidence = f"{entry['path']} was written, its owner is {entry['owner']}; no package manager did that"
-            return {**one, "by": BY_PERSON, "at": when(entry["time"]), "evidence": text(evidence)}
+    written = next((entry for entry in reversed(told.get("files") or []) if _belongs(entry["path"], what)), None)
     if told and "packages" not in told:
-        return {**one, "evidence": "the logs of the host could not be read"}
+        return {**one, "evidence": text("not known who, as the logs of the host could not be read. " + LOOK)}
+    if told.get("unread"):
+        # What it has would tell whether a package manager did it.
+        file = f"{written['path']} was written; " if written else ""
+        left = "; ".join(f"{entry['path']} could not be read ({entry['reason']})" for entry in told["unread"][:2])
+        evidence = f"{file}not known who, as {left}. {LOOK}"
+        return {**one, "at": when(written["time"]) if written else "", "evidence": text(evidence)}
+    if written:
+        evidence = f"{written['path']} was written, its owner is {written['owner']}; no package manager did that"
+        return {**one, "by": BY_PERSON, "at": when(written["time"]), "evidence": text(evidence)}
     return {**one, "evidence": "neither a note of ours, a log of packages, nor a file tells" if told else ""}
 
 
@@ -151,31 +187,26 @@ def _at(stamp: t.Any) -> str:
 
 
 # What an object is that a run would bring into this state.
-OBJECTS = {"created": "is missing", "changed": "differs", "deleted": "is left over"}
+OBJECTS = {"created": MISSING, "changed": OTHER, "deleted": LEFT_OVER}
 
 
-def of_clusters(document: Document, before: t.Mapping[str, t.Collection[str]]) -> dict[str, list[str]]:
-    """{cluster: what of it is not as applied any more}; `before` is of last_clusters(), and has those asked before."""
-    found = {
-        one["name"]: [
-            f"{item['object']} {OBJECTS[item['action']]}"
-            for item in one["objects"]
-            if item["action"] in OBJECTS and item["object"] not in before[one["name"]]
-        ]
-        for one in document["clusters"]
-        if one["name"] in before
-    }
-    return {name: told for name, told in found.items() if told}
+def of_clusters(parts: t.Sequence[ClusterPart], before: t.Mapping[str, t.Collection[str]]) -> list[ClusterPart]:
+    """The clusters with what is not as applied any more; `before` is of last_clusters(), and has those asked before."""
+    return [{**one, "drift": _objects(one, before[one["name"]]) if one["name"] in before else []} for one in parts]
 
 
-def screen(
-    document: Document, since: str, unknown: t.Sequence[str], clusters: t.Mapping[str, t.Sequence[str]]
-) -> list[Line]:
-    """The lines for people. `unknown` are hosts without an earlier plan; `since` is empty where there is none.
+def _objects(one: ClusterPart, before: t.Collection[str]) -> list[ObjectDrift]:
+    return [
+        {"object": item["object"], "is": OBJECTS[item["action"]]}
+        for item in one["objects"]
+        if item["action"] in OBJECTS and item["object"] not in before
+    ]
 
-    `clusters` are of of_clusters().
-    """
+
+def screen(document: Document, since: str, unknown: t.Sequence[str]) -> list[Line]:
+    """The lines for people. `unknown` are hosts without an earlier plan; `since` is empty where there is none."""
     drifted = {one["name"]: one["drift"] for one in document["hosts"] if one["drift"]}
+    lost = {one["name"]: one["not_known"] for one in document["hosts"] if one["not_known"]}
     pending = [one["name"] for one in document["hosts"] if one["planned"] and not one["drift"]]
     unseen = [one["name"] for one in document["hosts"] if not one["pool"]]
     total = len(document["hosts"])
@@ -184,7 +215,7 @@ def screen(
     elif drifted:
         head = Line(f"Drift on {len(drifted)} of {count(total, 'host')} since {since}", BAD)
     else:
-        head = Line(f"No drift on {count(total - len(unseen) - len(unknown), 'host')} since {since}", GOOD)
+        head = Line(f"No drift on {count(total - len({*unseen, *unknown, *lost}), 'host')} since {since}", GOOD)
     groups: dict[tuple[tuple[str, str, str, str], ...], list[str]] = {}
     for name, found in drifted.items():
         groups.setdefault(tuple((one["what"], one["was"], one["is"], by_words(one)) for one in found), []).append(name)
@@ -193,25 +224,39 @@ def screen(
         lines.append(Line(f"{hosts(names)}:", TITLE))
         for what, was, now, who in rows:
             lines += [Line(f"  {what}: {was} -> {now}", BAD), Line(f"    {who}", PLAIN)]
-    for name, told in clusters.items():
-        lines.append(Line(f"Cluster {name} has drifted:", TITLE))
+    for part in document["clusters"]:
+        told = [object_text(one) for one in part["drift"]]
+        lines += [Line(f"Cluster {part['name']} has drifted:", TITLE)] if told else []
         lines += [Line(f"  {text}", BAD) for text in told[:MOST]]
         lines += [Line(f"  and {len(told) - MOST} more", UNSURE)] if len(told) > MOST else []
-    for one in document["clusters"]:
-        lines += [Line(f"Cluster {one['name']}: {error}", UNSURE) for error in one["errors"][:3]]
+    for part in document["clusters"]:
+        lines += [Line(f"Cluster {part['name']}: {error}", UNSURE) for error in part["errors"][:3]]
     left = [name for _rows, names in list(groups.items())[MOST:] for name in names]
     if left:
         lines.append(Line(f"and {count(len(left), 'more host')} with other drift: {hosts(left)}", UNSURE))
+    lines += _unsure(lost)
     if pending:
         # Nobody knows what it would have changed on a host without an earlier plan.
-        before = " as before" if since and not set(pending) & set(unknown) else ""
-        told = f"A run would change {count(len(pending), 'host')}{before}: {hosts(pending)}."
-        lines.append(Line(f"{told} Next: look at `ansible-playbook rebellions.npu.plan`.", UNSURE))
+        told_before = " as before" if since and not set(pending) & set(unknown) else ""
+        would = f"A run would change {count(len(pending), 'host')}{told_before}: {hosts(pending)}."
+        lines.append(Line(f"{would} Next: look at `ansible-playbook rebellions.npu.plan`.", UNSURE))
     if since and unknown:
         lines.append(Line(f"Planned for the first time: {hosts(unknown)}", PLAIN))
     if unseen:
         lines.append(Line(f"Not seen now: {hosts(unseen)}", BAD))
     return lines
+
+
+def _unsure(lost: t.Mapping[str, t.Sequence[NotKnown]]) -> list[Line]:
+    """What is not known any more of which hosts: no drift."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, found in lost.items():
+        groups.setdefault(tuple(lost_text(one) for one in found), []).append(name)
+    lines = []
+    for told, names in list(groups.items())[:MOST]:
+        more = [f"and {len(told) - LOST} more"] if len(told) > LOST else []
+        lines.append(Line(f"Not known of {hosts(names)} now: {', '.join([*told[:LOST], *more])}", UNSURE))
+    return [*lines, Line(f"Next: {ASK}", UNSURE)] if lines else []
 
 
 def of_report(document: Document) -> Line:

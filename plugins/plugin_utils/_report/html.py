@@ -16,7 +16,7 @@ import typing as t
 from pathlib import Path
 
 from . import document as doc
-from . import html_hosts, html_matrix, html_run
+from . import html_drift, html_hosts, html_matrix, html_run
 from . import html_sections as sections
 from .html_parts import LONGEST, STATES, Ids, count, many, moment, own, section, text
 
@@ -49,7 +49,7 @@ def _page(document: doc.Document, longest: int, notes: t.Sequence[str]) -> str:
         ("compared", "Since last", sections.compared(document, ids, longest)),
         ("hosts", "Hosts", _hosts(hosts, ids, pools, longest)),
         ("pools", "Pools", sections.pools(document)),
-        ("drift", "Drift", sections.drift(hosts, ids, longest)),
+        ("drift", "Drift", html_drift.drift(document, ids, longest)),
         ("rollout", "Rollout", html_run.rollout(document, ids, longest)),
         ("changes", "Changes", html_run.changes(document, ids, longest)),
         ("timings", "Timings", html_run.timings(document, ids)),

@@ -128,6 +128,7 @@ def _body(host: doc.Host, own_id: str, short: Short) -> str:
     if not host["changes"]:
         parts.append(_part("Planned", [_planned(one, longest) for one in host["planned"] or ()]))
     parts.append(_part("Drift", ["<li>%s</li>" % _drifted(one, longest) for one in host["drift"]]))
+    parts.append(_part("Not known any more", ["<li>%s</li>" % _lost(one, longest) for one in host["not_known"]]))
     parts.append(_facts(host))
     # A link to what is inside opens it, without the script too.
     return '<div id="%s" class="body">%s</div>' % (own_id, "".join(parts))
@@ -167,6 +168,11 @@ def _drifted(one: doc.Drift, longest: int) -> str:
         when,
         text(one["evidence"], longest),
     )
+
+
+def _lost(one: doc.NotKnown, longest: int) -> str:
+    why = ": %s" % text(one["why"], longest) if one["why"] else ""
+    return "<strong>%s</strong>, was %s%s" % (own(one["what"], 120), own(one["was"], longest), why)
 
 
 def _facts(host: doc.Host) -> str:

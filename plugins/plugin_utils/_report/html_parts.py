@@ -34,6 +34,7 @@ STATES = {
     doc.UNREACHABLE: Look("u", "\u2298", "unreachable"),
     doc.NOT_REACHED: Look("n", "\u2013", "not reached"),
     doc.UNKNOWN: Look("q", "?", "unknown"),
+    doc.NOT_SEEN: Look("s", "\u25cc", "not seen"),
     doc.CHANGED: Look("c", "\u25c6", "changed"),
     doc.OK: Look("k", "\u2713", "ok"),
 }

@@ -50,6 +50,8 @@ def _fleet(told: doc.Summary) -> str:
         % (look.letter, "" if number else " zero", look.letter, count(number), sign(look), look.word)
         for state, look in STATES.items()
         for number in (told["states"].get(state, 0),)
+        # No other run than one that looks at no host has it.
+        if number or state != doc.NOT_SEEN
     )
     shares = svg.shares(_shares(told["states"]))
     return '<div class="fleet">%s<ul class="tiles" aria-label="Hosts by state">%s</ul></div>' % (shares, tiles)
@@ -67,6 +69,9 @@ def _sentence(document: doc.Document) -> str:
         return "%s of %s %s attention" % (count(bad), whole, "needs" if bad == 1 else "need")
     if told["drift"]:
         return "%s of %s %s drifted" % (count(told["drift"]), whole, "has" if told["drift"] == 1 else "have")
+    if told["objects_drifted"]:
+        number = told["objects_drifted"]
+        return "%s of clusters %s drifted" % (many(number, "object"), "has" if number == 1 else "have")
     would = sum(_would_change(one, made["check"]) for one in document["hosts"])
     if would:
         return "%s of %s would change" % (count(would), whole)
@@ -108,13 +113,14 @@ def _numbers(document: doc.Document) -> str:
     told = document["summary"]
     checks = told["checks"]
     all_checks = sum(checks.values())
+    objects = "and %s" % many(told["objects_drifted"], "object") if told["objects_drifted"] else ""
     rows = [
         ("NPUs", count(told["npus"]) if told["npus"] is not None else "not known", ""),
         ("Checks passed", count(checks.get(doc.OK, 0)), "of %s" % count(all_checks)),
         ("Checks failed", count(checks.get(doc.FAILED, 0)), _against(document)),
         ("Changes on hosts", count(told["changes"]), ""),
         ("Objects of clusters", count(told["objects"]), "changed"),
-        ("Hosts drifted", count(told["drift"]), ""),
+        ("Hosts drifted", count(told["drift"]), objects),
     ]
     return '<dl class="numbers">%s</dl>' % "".join(
         "<div><dt>%s</dt><dd>%s%s</dd></div>" % (title, value, ' <span class="dim">%s</span>' % more if more else "")
@@ -293,26 +299,3 @@ def _versions(hosts: t.Sequence[doc.Host]) -> str:
             rest = '<li class="dim">and %s</li>' % many(more, "more version") if more > 0 else ""
             parts.append("<div><h3>%s</h3><ul>%s%s</ul></div>" % (title, lines, rest))
     return '<div class="columns versions">%s</div>' % "".join(parts) if parts else ""
-
-
-def drift(hosts: t.Sequence[doc.Host], ids: Ids, longest: int) -> str:
-    rows = [
-        (
-            link(host["name"], ids),
-            own(one["what"], 120),
-            " \u2192 ".join(own(one[key] or "nothing", longest) for key in ("was", "is")),
-            '<b class="badge %s">%s</b>' % ("c" if one["by"] == doc.BY_RUN else "w", text(one["by"], 60)),
-            moment(one["at"]) or '<span class="dim">not known</span>',
-            '<span class="evidence">%s</span>' % text(one["evidence"], longest),
-        )
-        for host in hosts
-        for one in host["drift"]
-    ]
-    if not rows:
-        return ""
-    heads = ("Host", "What", "Was, and is now", "By", "When", "Known by")
-    told = "%s not as the last report left %s." % (
-        many(len({row[0] for row in rows}), "host is", "hosts are"),
-        "it" if len({row[0] for row in rows}) == 1 else "them",
-    )
-    return section("drift", "Drift", told, table("Drift", heads, rows))

@@ -45,7 +45,7 @@ def known(
     return whole(
         made,
         hosts,
-        last["clusters"] if last else [],
+        [{**one, "drift": []} for one in last["clusters"]] if last else [],
         last["waves"] if last else [],
         last["timings"] if last else empty,
         notes,
@@ -76,7 +76,13 @@ def _host(name: str, cached: Data, before: Host | None, last: Document | None) -
 
 def _again(before: Host) -> Host:
     """A host as a report has it; what its run was to do and has done, a run would not do again."""
-    return {**before, "planned": None if before["changes"] else before["planned"], "changes": [], "drift": []}
+    return {
+        **before,
+        "planned": None if before["changes"] else before["planned"],
+        "changes": [],
+        "drift": [],
+        "not_known": [],
+    }
 
 
 def _same_run(cached: Data, last: Document | None) -> bool:

@@ -15,6 +15,7 @@ from .document import (
     FAILED,
     NOT_REACHED,
     OF_CACHE,
+    OTHER,
     STATES,
     UNKNOWN,
     UNREACHABLE,
@@ -22,6 +23,8 @@ from .document import (
     Document,
     Drift,
     Host,
+    NotKnown,
+    ObjectDrift,
 )
 from .html_parts import alike
 
@@ -64,7 +67,12 @@ def _head(document: Document) -> str:
         lines.append("From cached facts; no host was asked.")
     lines += ["", f"**{count(counts['hosts'], 'host')}: {states or 'none'}**"]
     lines += [f"NPUs: {'not known' if counts['npus'] is None else counts['npus']}, checks: {_checks(document)}"]
-    changes = [(counts["changes"], "change"), (counts["objects"], "cluster object"), (counts["drift"], "drifted host")]
+    changes = [
+        (counts["changes"], "change"),
+        (counts["objects"], "cluster object"),
+        (counts["drift"], "drifted host"),
+        (counts["objects_drifted"], "drifted object"),
+    ]
     told = ", ".join(count(number, noun) for number, noun in changes if number)
     lines += [f"Done or found: {told}"] if told else []
     return "\n".join(lines) + "\n"
@@ -120,12 +128,31 @@ def _drift(document: Document) -> list[str]:
     for one in document["hosts"]:
         for drift in one["drift"]:
             found.setdefault(drift_text(drift), []).append(one["name"])
-    return _titled("Drift", [f"- {escaped(hosts(names))}: {escaped(text, 400)}\n" for text, names in found.items()])
+    parts = [f"- {escaped(hosts(names))}: {escaped(text, 400)}\n" for text, names in found.items()]
+    for cluster in document["clusters"]:
+        told = [object_text(one) for one in cluster["drift"]]
+        parts += [f"- cluster {escaped(cluster['name'])}: {escaped(text, 400)}\n" for text in told]
+    lost: dict[str, list[str]] = {}
+    for one in document["hosts"]:
+        for what in one["not_known"]:
+            lost.setdefault(lost_text(what), []).append(one["name"])
+    unsure = [f"- {escaped(hosts(names))}: {escaped(text, 400)}\n" for text, names in lost.items()]
+    return [*_titled("Drift", parts), *_titled("Not known any more", unsure)]
 
 
 def drift_text(drift: Drift) -> str:
     """`driver: 3.1.0 -> 3.0.2, by a package manager (history.log ...)`."""
     return f"{drift['what']}: {drift['was']} -> {drift['is']}, {by_words(drift)}"
+
+
+def object_text(drift: ObjectDrift) -> str:
+    """`ConfigMap npu-system/x is missing`."""
+    return f"{drift['object']} {'differs' if drift['is'] == OTHER else 'is ' + drift['is']}"
+
+
+def lost_text(one: NotKnown) -> str:
+    """`driver (was 3.1.0)`."""
+    return f"{one['what']} (was {one['was']})" + (f": {one['why']}" if one["why"] else "")
 
 
 def by_words(drift: Drift) -> str:

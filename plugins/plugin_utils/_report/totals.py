@@ -33,6 +33,7 @@ def summary(hosts: t.Sequence[Host], clusters: t.Sequence[ClusterPart], compared
         "changes": sum(len(one["changes"]) for one in hosts),
         "objects": sum(one["action"] in MADE for cluster in clusters for one in cluster["objects"]),
         "drift": sum(bool(one["drift"]) for one in hosts),
+        "objects_drifted": sum(len(cluster["drift"]) for cluster in clusters),
         "new_failures": None if compared is None else len(compared["new_failures"]),
         "repaired": None if compared is None else len(compared["repaired"]),
     }

@@ -13,6 +13,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.build impor
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.compare import last_clusters, last_plans
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.document import Document, Drift, Host
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.known import known
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.markdown import object_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
 from ansible_collections.rebellions.npu.tests.unit.fixtures import planned, reports
 
@@ -28,7 +29,7 @@ def pair() -> tuple[Any, Any]:
     return before, copy.deepcopy(before)
 
 
-def told(found: list[Drift]) -> list[tuple[str, str, str]]:
+def told_of(found: list[Drift]) -> list[tuple[str, str, str]]:
     return [(one["what"], one["was"], one["is"]) for one in found]
 
 
@@ -43,9 +44,51 @@ def test_other_versions_and_other_npus_are_drift() -> None:
     now["versions"].update(kernel="6.8.0-47-generic", driver="3.0.2")
     now["npus"] = 7
     reports._not_passed(now, "driver/driver_is_wanted", "failed", "3.0.2 is loaded, 3.1.0 is wanted", "Run site.")
-    assert told(drifts.changed(now, before)) == [
+    assert told_of(drifts.changed(now, before)) == [
         ("kernel", "6.8.0-45-generic", "6.8.0-47-generic"), ("driver", "3.1.0", "3.0.2"), ("NPUs", "8", "7")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "unknown"),
+    [
+        ("driver", "3.1.0", "unknown"), ("driver", "3.1.0", "loaded"), ("firmware", "3.1.0", "-"),
+        ("os", "ubuntu 24.04", "unknown"), ("runtime", "containerd 2.1.4", "containerd"),
+        ("runtime", "containerd 2.1.4, docker 27.3.1", "containerd 2.1.4, docker"), ("runtime", "none", "unknown"),
+    ],
+)  # fmt: skip
+def test_what_is_not_known_has_not_changed(what: str, known: str, unknown: str) -> None:
+    before, now = pair()
+    before["versions"][what], now["versions"][what] = known, unknown
+    assert drifts.compared(now, before) == ([], [{"what": what, "was": known, "why": ""}])
+    # Known again, or not known as before.
+    assert drifts.compared(before, now) == ([], []) == drifts.compared(now, copy.deepcopy(now))
+
+
+def test_a_number_a_step_and_a_check_that_are_not_known_are_no_drift() -> None:
+    before, now = pair()
+    now["npus"] = None
+    now["planned"] = [{"text": "CDI spec: unknown -> current", "disruption": "none"}]
+    reports._not_passed(now, "driver/driver_loaded", "unknown", "denied", "Run as root.")
+    assert drifts.compared(now, before) == (
+        [],
+        [
+            {"what": "NPUs", "was": "8", "why": ""},
+            {"what": "CDI spec", "was": "as wanted", "why": "unknown"},
+            {"what": "driver/driver_loaded", "was": "passed", "why": "denied"},
+        ],
+    )
+    assert drifts.compared(before, now) == ([], [])
+    # What has changed is told beside it.
+    now["versions"]["kernel"] = "6.8.0-47-generic"
+    assert [one["what"] for one in drifts.changed(now, before)] == ["kernel"]
+
+
+def test_a_runtime_that_is_gone_or_stopped_has_changed() -> None:
+    before, now = pair()
+    for told in ("none", "containerd STOPPED", "containerd 2.1.4 STOPPED"):
+        now["versions"]["runtime"] = told
+        assert told_of(drifts.changed(now, before)) == [("runtime", "containerd 2.1.4", told)]
 
 
 def test_a_step_that_the_plan_did_not_have_is_drift_and_one_that_it_had_is_not() -> None:
@@ -53,7 +96,7 @@ def test_a_step_that_the_plan_did_not_have_is_drift_and_one_that_it_had_is_not()
     now["planned"] = [STEP, {"text": "driver: 3.1.0 -> 3.2.0", "disruption": "evict"}]
     now["wanted"] = {"driver": "3.2.0"}
     # Another version is wanted than before: the inventory has changed, not the host.
-    assert told(drifts.changed(now, before)) == [("containerd", "as wanted", "CDI off")]
+    assert told_of(drifts.changed(now, before)) == [("containerd", "as wanted", "CDI off")]
     before["planned"] = [STEP]
     assert drifts.changed(now, before) == []
 
@@ -62,7 +105,7 @@ def test_a_step_that_the_last_run_has_done_is_drift_when_it_is_to_do_again() -> 
     before, now = pair()
     before.update(planned=[STEP], changes=["configuration: /etc/containerd/config.toml"], state="changed")
     now["planned"] = [STEP]
-    assert told(drifts.changed(now, before)) == [("containerd", "as wanted", "CDI off")]
+    assert told_of(drifts.changed(now, before)) == [("containerd", "as wanted", "CDI off")]
     # Not all was done, or it is not known to be.
     for state, reason in (("changed", "A reboot is due."), ("failed", "Driver: x"), ("unknown", "aborted")):
         before.update(state=state, reason=reason)
@@ -82,7 +125,7 @@ def test_ready_files_are_drift_only_alone() -> None:
 def test_a_check_that_has_passed_is_drift_where_nothing_else_tells() -> None:
     before, now = pair()
     reports._not_passed(now, "driver/link_full", "warning", "x8 of x16", "Reseat it.")
-    assert told(drifts.changed(now, before)) == [("driver/link_full", "passed", "warning: x8 of x16")]
+    assert told_of(drifts.changed(now, before)) == [("driver/link_full", "passed", "warning: x8 of x16")]
     reports._not_passed(before, "driver/link_full", "warning", "x8 of x16", "Reseat it.")
     assert drifts.changed(now, before) == []
 
@@ -114,6 +157,7 @@ def test_a_host_that_was_not_seen_has_not_drifted(which: int) -> None:
 
 APT = {"time": LATER, "log": "/var/log/apt/history.log", "command": "apt-get install x", "by": "kim"}
 RPM = {"time": LATER, "log": "/var/log/dnf.rpm.log", "command": "", "by": ""}
+UNREAD = [{"path": "/var/log/apt/history.log", "reason": "denied: Permission denied"}]
 FILE = {"path": "/etc/containerd/config.toml", "time": LATER, "owner": "root"}
 
 
@@ -130,16 +174,26 @@ FILE = {"path": "/etc/containerd/config.toml", "time": LATER, "owner": "root"}
          "/etc/containerd/config.toml was written, its owner is root; no package manager did that"),
         ("containerd of k3s (x)", {"packages": [{**RPM, "packages": ["containerd"]}]}, {}, "package manager",
          "/var/log/dnf.rpm.log: containerd"),
-        ("CDI spec", {"files": [{**FILE, "path": "/var/run/cdi/rbln.yaml"}]}, {}, "person",
+        ("CDI spec", {"packages": [], "files": [{**FILE, "path": "/var/run/cdi/rbln.yaml"}]}, {}, "person",
          "/var/run/cdi/rbln.yaml was written, its owner is root; no package manager did that"),
         ("driver", {"packages": [{**APT, "packages": ["rebellions-driver"]}]},
          {"time": "2026-11-30T00:00:00Z", "by": "lee@other"}, "run", "note of a driver change by lee@other"),
         ("kernel", {"files": [FILE], "packages": []}, {}, "unknown",
          "neither a note of ours, a log of packages, nor a file tells"),
         ("kernel", {}, {}, "unknown", ""),
-        ("kernel", {"failed": True, "msg": "It is denied."}, {}, "unknown", "the logs of the host could not be read"),
+        ("kernel", {"failed": True, "msg": "It is denied."}, {}, "unknown",
+         "not known who, as the logs of the host could not be read. Next: Look on the host who was logged in then."),
         ("toolkit/cdi_spec_current", {"packages": [], "files": [{**FILE, "path": "/etc/cdi/rbln.yaml"}]}, {}, "person",
          "/etc/cdi/rbln.yaml was written, its owner is root; no package manager did that"),
+        # A package manager could have done it.
+        ("containerd", {"packages": [], "files": [FILE], "unread": UNREAD}, {}, "unknown",
+         "/etc/containerd/config.toml was written; not known who, as /var/log/apt/history.log could not be read "
+         "(denied: Permission denied). Next: Look on the host who was logged in then."),
+        ("kernel", {"packages": [], "files": [], "unread": UNREAD}, {}, "unknown",
+         "not known who, as /var/log/apt/history.log could not be read (denied: Permission denied). "
+         "Next: Look on the host who was logged in then."),
+        ("driver", {"packages": [{**APT, "packages": ["rebellions-driver"]}], "unread": UNREAD}, {},
+         "package manager", "/var/log/apt/history.log: apt-get install x, by kim"),
         # Of a check, the part that it looks at.
         ("driver/driver_loaded", {"packages": [{**APT, "packages": ["rebellions-driver"]}],
                                   "files": [{**FILE, "path": "/lib/modules/6/x.ko"}]}, {}, "package manager",
@@ -150,7 +204,11 @@ def test_who_has_done_it(what: str, said: Data, stamp: Data, by: str, evidence: 
     found: Any = {"what": what, "was": "a", "is": "b", "by": "unknown", "at": "", "evidence": ""}
     (one,) = drifts.explained([found], said, stamp, ["rebellions-*"])
     assert (one["by"], one["evidence"]) == (by, evidence)
-    times = {"unknown": "", "run": "2026-11-30T00:00:00Z"}
+    # The file tells when, though not who.
+    times = {
+        "unknown": "2026-11-30T00:53:20Z" if evidence.startswith(FILE["path"]) else "",
+        "run": "2026-11-30T00:00:00Z",
+    }
     assert one["at"] == times.get(by, "2026-11-30T00:53:20Z")
 
 
@@ -172,13 +230,14 @@ def test_the_files_and_packages_that_a_host_is_asked_for() -> None:
 
 
 def lines(hosts: list[Host], since: str = "2026-11-28T00:00:00Z", new: tuple[str, ...] = ()) -> list[str]:
-    return [line.text for line in drifts.screen(recounted(reports.of_hosts(hosts)), since, new, {})]
+    return [line.text for line in drifts.screen(recounted(reports.of_hosts(hosts)), since, new)]
 
 
 def test_the_screen_says_equal_drift_once() -> None:
     hosts = [reports.one_host(number) for number in range(70)]
     for one in hosts[:64]:
         reports._drifted(one)
+        one["not_known"] = []
     reports._not_seen(hosts[69])
     assert lines(hosts)[:4] == [
         "Drift on 64 of 70 hosts since 2026-11-28T00:00:00Z",
@@ -197,6 +256,13 @@ def test_the_screen_without_drift() -> None:
     hosts[0]["planned"] = [STEP]  # type: ignore[list-item]
     told = "A run would change 1 host: npu-0001. Next: look at `ansible-playbook rebellions.npu.plan`."
     assert lines(hosts, "")[1] == told == lines(hosts, new=("npu-0001",))[1]
+    hosts[1]["not_known"] = [{"what": "driver", "was": "3.1.0", "why": ""}, {"what": "NPUs", "was": "8", "why": ""}]
+    assert lines(hosts)[0] == "No drift on 2 hosts since 2026-11-28T00:00:00Z"
+    assert lines(hosts)[1:3] == [
+        "Not known of npu-0002 now: driver (was 3.1.0), NPUs (was 8)",
+        "Next: Run `ansible-playbook rebellions.npu.doctor` over them.",
+    ]
+    hosts[1]["not_known"] = []
     assert lines(hosts, new=("npu-0003",)) == [
         "No drift on 2 hosts since 2026-11-28T00:00:00Z",
         "A run would change 1 host as before: npu-0001. Next: look at `ansible-playbook rebellions.npu.plan`.",
@@ -252,7 +318,12 @@ def test_without_a_cache_and_a_report_nothing_is_known_and_nothing_is_zero() -> 
 
 def cluster(document: Document, *objects: tuple[str, str], unchanged: int = 3) -> Document:
     told: Any = [{"object": name, "action": action} for name, action in objects]
-    return {**document, "clusters": [{**document["clusters"][0], "objects": told, "unchanged": unchanged}]}
+    return {**document, "clusters": [{**document["clusters"][0], "objects": told, "unchanged": unchanged, "drift": []}]}
+
+
+def drifted(now: Document, *earlier: Document) -> list[str]:
+    (part,) = drifts.of_clusters(now["clusters"], last_clusters(["prod-a"], earlier))
+    return [object_text(one) for one in part["drift"]]
 
 
 def test_objects_that_are_not_as_applied_any_more_are_drift_once() -> None:
@@ -263,24 +334,30 @@ def test_objects_that_are_not_as_applied_any_more_are_drift_once() -> None:
         reports.of_hosts([], check=True),
         ("DaemonSet a/x", "deleted"),
         ("ConfigMap a/y", "changed"),
+        ("Secret a/s", "created"),
         ("Job a/z", "failed"),
     )
     # A run has applied all; a report for which the cluster was not asked says nothing of it.
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [silent, site, before])) == {
-        "prod-a": ["DaemonSet a/x is left over", "ConfigMap a/y differs"]
-    }
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [before, site])) == {
-        "prod-a": ["DaemonSet a/x is left over"]
-    }
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [now])) == {}
+    told = ["DaemonSet a/x is left over", "ConfigMap a/y differs", "Secret a/s is missing"]
+    assert drifted(now, silent, site, before) == told
+    assert drifted(now, before, site) == [told[0], told[2]]
+    assert drifted(now, now) == []
     # A copy of an earlier report applied nothing, and what could not be applied is no drift.
     copied: Any = {**before, "made": {**before["made"], "check": False, "source": "cache"}}
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [copied, before])) == {
-        "prod-a": ["DaemonSet a/x is left over"]
-    }
+    assert drifted(now, copied, before) == [told[0], told[2]]
     failed = cluster(reports.of_hosts([]), ("DaemonSet a/x", "failed"), ("ConfigMap a/y", "not tried"))
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [failed])) == {}
+    assert drifted(now, failed) == [told[2]]
     # Nobody knows how it was.
-    assert drifts.of_clusters(now, last_clusters(["prod-a"], [silent])) == {} == drifts.of_clusters(now, {})
-    lines = drifts.screen(now, "2026-11-28T00:00:00Z", [], {"prod-a": ["DaemonSet a/x differs"]})
+    assert drifted(now, silent) == [] == drifted(now)
+    now["clusters"][0]["drift"] = [{"object": "DaemonSet a/x", "is": "other"}]
+    lines = drifts.screen(now, "2026-11-28T00:00:00Z", [])
     assert [line.text for line in lines][1:] == ["Cluster prod-a has drifted:", "  DaemonSet a/x differs"]
+
+
+def test_the_report_keeps_the_drift_of_clusters_and_one_of_cached_facts_has_none() -> None:
+    last = reports.of_hosts([reports.one_host(0)])
+    reports.cluster_drifted(last)
+    last = recounted(last)
+    assert last["summary"]["objects_drifted"] == 1
+    found = known({}, {}, last, About(), LATER)
+    assert found["clusters"] == [{**last["clusters"][0], "drift": []}] and found["summary"]["objects_drifted"] == 0

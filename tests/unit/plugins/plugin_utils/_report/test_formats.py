@@ -59,7 +59,11 @@ def test_junit_has_a_suite_for_each_host_and_a_case_for_each_check(hosts: int) -
     document = reports.example(hosts)
     root = ET.fromstring(junit(document))
     assert not_junit(root) == []
-    assert [suite.get("name") for suite in root] == [one["name"] for one in document["hosts"]]
+    names_of = [
+        *(one["name"] for one in document["hosts"]),
+        *(f"cluster {one['name']}" for one in document["clusters"]),
+    ]
+    assert [suite.get("name") for suite in root] == names_of
     for suite, one in zip(root, document["hosts"]):
         names = [case.get("name") or "" for case in suite]
         assert len(set(names)) == len(names) == int(suite.get("tests") or -1)
@@ -68,7 +72,32 @@ def test_junit_has_a_suite_for_each_host_and_a_case_for_each_check(hosts: int) -
         for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
             assert len(suite.findall(f"testcase/{tag}")) == int(suite.get(attribute) or -1)
     failed = [suite.get("name") for suite in root if suite.get("failures") != "0"]
-    assert failed == [one["name"] for one in document["hosts"] if one["state"] in ("failed", "unreachable")]
+    assert failed == [
+        *(one["name"] for one in document["hosts"] if one["drift"] or one["state"] in ("failed", "unreachable")),
+        *(["cluster prod-a"] if hosts else []),
+    ]
+
+
+def test_junit_has_the_drift_of_hosts_and_clusters_and_what_is_not_known() -> None:
+    root = ET.fromstring(junit(reports.example(12)))
+    host, cluster = root[4], root[12]
+    (failure,) = host.findall("testcase[@name='drift/driver']/failure")
+    assert failure.get("message") == "3.1.0 -> 3.0.2" and failure.get("type") == "drift"
+    assert (failure.text or "").endswith("by a package manager at 2026-11-29T04:11:02Z (/var/log/apt/history.log: "
+                                         "apt-get install rebellions-driver=3.0.2, by kim)")  # fmt: skip
+    (error,) = host.findall("testcase[@name='drift/firmware']/error")
+    assert error.text == "firmware (was 3.1.0)"
+    (failure,) = cluster.findall("testcase[@name='drift/ConfigMap npu-system/npu-metrics-config']/failure")
+    assert failure.text == "ConfigMap npu-system/npu-metrics-config is missing"
+    assert [len(case) for case in cluster.findall("testcase[@name='cluster/asked']")] == [0]
+
+
+def test_junit_does_not_pass_a_cluster_that_was_not_asked() -> None:
+    document = reports.example(1)
+    document["clusters"][0].update(drift=[], errors=["It is not reached.", "x"])
+    suite = ET.fromstring(junit(document))[1]
+    (error,) = suite.findall("testcase[@name='cluster/asked']/error")
+    assert error.text == "It is not reached.\nx" and suite.get("errors") == "1"
 
 
 def test_junit_says_what_to_do() -> None:
@@ -88,12 +117,12 @@ def test_junit_says_what_to_do() -> None:
 def test_junit_passes_no_host_of_which_nothing_is_known_to_be_right() -> None:
     host: Any = reports.one_host(0)
     host.update(state="unknown", reason="The run was aborted while it changed this host.")
-    (suite,) = ET.fromstring(junit(reports.of_hosts([host])))
+    suite = ET.fromstring(junit(reports.of_hosts([host])))[0]
     (error,) = suite.findall("testcase[@name='host/run']/error")
     assert error.get("message") == host["reason"] and suite.get("errors") == "1"
     # A check that is not known says it itself.
     reports._not_passed(host, "driver/link_full", "unknown", "denied", "Run as root.")
-    (suite,) = ET.fromstring(junit(reports.of_hosts([host])))
+    suite = ET.fromstring(junit(reports.of_hosts([host])))[0]
     assert suite.get("errors") == "1" and not suite.findall("testcase[@name='host/run']/error")
 
 
@@ -163,6 +192,9 @@ def test_markdown_replaces_whole_names_of_hosts_alone() -> None:
 def test_markdown_of_drift_and_of_what_is_new() -> None:
     text = markdown.markdown(reports.example(12))
     assert "### Drift\n- npu-0005: driver: 3.1.0 -\\> 3.0.2, by a package manager at 2026-11-29T04:11:02Z " in text
+    assert "- cluster prod-a: ConfigMap npu-system/npu-metrics-config is missing\n" in text
+    assert "### Not known any more\n- npu-0005: firmware \\(was 3.1.0\\)\n" in text
+    assert "1 drifted host, 1 drifted object\n" in text
     assert "### Since 2026-11-28T02:00:40Z\n- new: npu-0003 driver/driver\\_loaded\n" in text
     assert "- driver: 3.0.2 -> 3.1.0 on npu-0002, npu-0006\n" in text and "- gone: npu-old-1\n" in text
 
@@ -212,6 +244,13 @@ def test_a_host_is_compared_with_the_newest_report_that_has_seen_it() -> None:
     told = compared(now, narrow, looks)["compared"]
     assert told is not None and told["appeared"] == told["gone"] == []
     assert [(one["host"], one["before"]) for one in told["versions"]] == [("npu-0002", "2.0.0")]
+
+
+def test_a_version_that_is_not_known_now_has_not_changed() -> None:
+    before, now = (reports.of_hosts([reports.one_host(0)]) for _time in "ab")
+    seen(now, 0)["versions"].update(driver="unknown", firmware="-", kernel="6.8.0-47-generic")
+    told = compared(now, before, {"npu-0001": seen(before, 0)})["compared"]
+    assert told is not None and [one["what"] for one in told["versions"]] == ["kernel"]
 
 
 def test_a_check_that_is_not_known_now_is_not_repaired() -> None:

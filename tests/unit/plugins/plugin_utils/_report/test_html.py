@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report import html_matrix, html_parts, html_run, svg
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.html import LARGEST, page
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
 from ansible_collections.rebellions.npu.tests.unit.fixtures.reports import example, of_hosts, one_host
 
 # Their end tags may be left out, and the matrix leaves out those of its cells.
@@ -254,6 +255,21 @@ def test_the_versions_that_are_not_wanted_are_marked() -> None:
     told = page(document).partition('id="pools"')[2].partition("</section>")[0]
     marked = re.findall(r'<b class="badge w">not wanted</b> ([^<]+) <', told)
     assert sorted(marked) == ["3.0.2", "3.0.2, not loaded"]
+
+
+def test_drift_of_clusters_and_what_is_not_known_are_told_beside_that_of_hosts() -> None:
+    document = example(12)
+    told = told_by(document)
+    assert "1 host and 1 object are not as the last report left them." in told
+    assert "ConfigMap npu-system/npu-metrics-config prod-a missing" in " ".join(told.split())
+    assert "Not known any more" in told and "firmware" in told
+    for one in document["hosts"]:
+        one.update(drift=[], state="ok", planned=[], changes=[], pool="x", not_known=[])
+    found = recounted(document)
+    assert "1 object of clusters has drifted" in told_by(found)
+    assert "1 object is not as the last report left it." in told_by(found)
+    found["clusters"][0]["drift"] = []
+    assert "not as the last report left" not in told_by(recounted(found))
 
 
 def test_drift_names_who_and_by_what_that_is_known() -> None:

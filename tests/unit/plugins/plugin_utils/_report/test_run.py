@@ -200,12 +200,33 @@ def test_stops_of_a_plan_are_the_cause_with_their_own_next_step() -> None:
     assert host["failure"] == {"task": "Plan", "cause": "/usr is full. (and 1 more)", "next_step": "Make room."}
 
 
-@pytest.mark.parametrize("how", [runs.FAILED, runs.IGNORED])
-def test_what_was_rescued_or_ignored_is_no_failure(how: str) -> None:
+@pytest.mark.parametrize("aborted", [False, True])
+@pytest.mark.parametrize("how", [runs.RESCUED, runs.IGNORED])
+def test_what_was_rescued_or_ignored_is_no_failure(how: str, aborted: bool) -> None:
     told = Told("npu1")
     told.observed("npu1")
     told.task("npu1", "Try", {"msg": "It failed."}, how)
-    assert only(told.end())["failure"] is None and only(told.end())["state"] == "ok"
+    host = only(told.end(aborted=aborted))
+    assert host["failure"] is None and host["state"] == "ok"
+
+
+def test_a_failure_stays_one_where_another_one_was_rescued() -> None:
+    told = Told("npu1")
+    told.task("npu1", "Build", {"msg": "It failed."}, runs.FAILED)
+    told.task("npu1", "Collect", {"msg": "No log."}, runs.RESCUED)
+    for found in (told.end(aborted=True), told.end(failed={"npu1"})):
+        assert only(found)["failure"] == {"task": "Build", "cause": "It failed.", "next_step": ""}
+
+
+def test_a_host_that_no_task_has_looked_at_is_not_called_ok() -> None:
+    told = Told("npu1", "npu2")
+    told.task("npu1", "Show", {}, action="rebellions.npu.rbln_show")
+    told.driver("npu2")
+    found = told.end()
+    assert [(one["state"], one["reason"]) for one in found["hosts"]] == [
+        ("not seen", "No task of this run has looked at it."), ("changed", "")
+    ]  # fmt: skip
+    assert found["summary"]["states"]["not seen"] == 1 and found["summary"]["states"]["ok"] == 0
 
 
 def test_a_host_that_is_not_reached_or_not_come_to() -> None:
@@ -331,7 +352,7 @@ def test_the_cluster_and_the_node_of_a_host() -> None:
     told.task("npu2", "Judge", {"result": {"node": {}}, "ok": False, "msg": "npu2: no node."}, **where)
     found = told.end()
     assert found["clusters"] == [
-        {"name": "prod", "hosts": 2, "unchanged": 1, "errors": ["npu2: no node."],
+        {"name": "prod", "hosts": 2, "unchanged": 1, "errors": ["npu2: no node."], "drift": [],
          "objects": [{"object": "DaemonSet npu-system/x", "action": "changed"}]}
     ]  # fmt: skip
     assert found["summary"]["objects"] == 1
