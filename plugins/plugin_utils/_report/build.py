@@ -200,7 +200,10 @@ def _state(one: HostLog, found: Host, run: Run, stats: Stats | None) -> tuple[st
         # Its checks are older than the change.
         return doc.CHANGED, "A reboot is due." if one.reboot else ""
     if not one.look.seen and not one.changes:
-        return doc.NOT_SEEN, "No task of this run has looked at it."
+        why = (
+            f"{one.ignored[0]}: {parted(one.ignored[1])[0]}" if one.ignored else "No task of this run has looked at it."
+        )
+        return doc.NOT_SEEN, text(why)
     return judge(found, doc.CHANGED if one.changes else doc.OK)
 
 

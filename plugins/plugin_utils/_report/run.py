@@ -58,6 +58,8 @@ class HostLog:
     # (task, message) of what has failed, and of what a play has kept as the failure of the host.
     failed: tuple[str, str] | None = None
     kept: tuple[str, str] | None = None
+    # The first that a task has ignored; for a host that was not seen it says why.
+    ignored: tuple[str, str] | None = None
     unreachable: bool = False
     results: int = 0
     # Whether a task of a role that changes hosts has run.
@@ -113,7 +115,12 @@ class Run:
         if how in (OK, FAILED, RESCUED) and task.role.rpartition(".")[2] in CHANGING:
             one.begun = True
         if how in (FAILED, UNREACHABLE):
-            one.failed, one.unreachable = (task.name, str(data().get("msg") or "")), how == UNREACHABLE
+            where = _delegate(data())
+            one.failed = (task.name, (f"On {where}: " if where else "") + _message(data()))
+            # Another host that does not answer is a failure of this one's task.
+            one.unreachable = how == UNREACHABLE and not where
+        elif how == IGNORED and one.ignored is None:
+            one.ignored = (task.name, _message(data()))
         if task.module:
             self._take(host, one, task, data(), now)
         elif task.action in SET_FACT:
@@ -191,6 +198,23 @@ class Run:
             one.judged = {**kept, "error": str(data.get("msg") or "") if bad else ""}
         for name, state in (data.get("states") or {}).items():
             self.hosts.setdefault(name, HostLog()).node = state
+
+
+def _message(data: Data) -> str:
+    """Why a task has failed; of a loop, why the first item that has."""
+    items = data.get("results")
+    bad = [one for one in items if isinstance(one, t.Mapping)] if isinstance(items, (list, tuple)) else []
+    bad = [one for one in bad if one.get("failed") or one.get("unreachable")]
+    if bad:
+        return _message(bad[0]) + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
+    # The second is that of a file that is not there to include, the third of no_log.
+    return str(data.get("msg") or data.get("reason") or data.get("censored") or "")
+
+
+def _delegate(data: Data) -> str:
+    """The other host on which a task ran; empty for none."""
+    found = data.get("_ansible_delegated_vars")
+    return str(found.get("ansible_delegated_host") or "") if isinstance(found, t.Mapping) else ""
 
 
 TAKES: dict[str, t.Callable[[Run, str, HostLog, TaskOf, Data, float], None]] = {

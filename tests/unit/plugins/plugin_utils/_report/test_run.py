@@ -218,6 +218,40 @@ def test_a_failure_stays_one_where_another_one_was_rescued() -> None:
         assert only(found)["failure"] == {"task": "Build", "cause": "It failed.", "next_step": ""}
 
 
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        ({"msg": "One or more items failed", "results": [
+            {"msg": "fine"}, {"failed": True, "msg": "a is full."}, {"failed": True, "msg": "b is full."}, 1]},
+         "a is full. (and 1 more)"),
+        ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
+        ({"censored": "the output has been hidden due to the fact that 'no_log: true' was specified"},
+         "the output has been hidden due to the fact that 'no_log: true' was specified"),
+        ({"results": 3}, "It failed without a message."),
+        ({"msg": "No room.", "_ansible_delegated_vars": {"ansible_delegated_host": "api-1"}}, "On api-1: No room."),
+    ],
+)  # fmt: skip
+def test_the_cause_is_where_ansible_keeps_it(data: Data, cause: str) -> None:
+    told = Told("npu1")
+    told.task("npu1", "Copy", data, runs.FAILED)
+    assert only(told.end(failed={"npu1"}))["failure"]["cause"] == cause
+
+
+def test_a_host_whose_task_ran_on_one_that_does_not_answer_is_not_unreachable() -> None:
+    told = Told("npu1")
+    said = {"msg": "No route to host.", "_ansible_delegated_vars": {"ansible_delegated_host": "api-1"}}
+    told.task("npu1", "Ask", said, runs.UNREACHABLE)
+    host = only(told.end(unreachable={"npu1"}))
+    assert (host["state"], host["reason"]) == ("failed", "Ask: On api-1: No route to host.")
+
+
+def test_a_host_that_was_not_seen_says_what_was_ignored() -> None:
+    told = Told("npu1")
+    told.task("npu1", "Observe", {"msg": "npu1 cannot be reached: x. Next: Wake it."}, runs.IGNORED)
+    host = only(told.end())
+    assert (host["state"], host["reason"]) == ("not seen", "Observe: npu1 cannot be reached: x.")
+
+
 def test_a_host_that_no_task_has_looked_at_is_not_called_ok() -> None:
     told = Told("npu1", "npu2")
     told.task("npu1", "Show", {}, action="rebellions.npu.rbln_show")
