@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ansible.errors import AnsibleError
 from ansible.template import Templar
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OnController
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.login import read_login
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import OfTask, Said, said_of_others
@@ -97,11 +97,7 @@ class _Left(t.NamedTuple):
     given_back: list[str]
 
 
-class ActionModule(OfTask, Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
+class ActionModule(OfTask, OnController):
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         task_vars = task_vars or {}
         result: Result = super().run(tmp, task_vars)

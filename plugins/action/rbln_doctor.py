@@ -37,10 +37,6 @@ NOT_SEEN = "it was not observed, or an earlier task failed"
 
 
 class ActionModule(Operands):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         task_vars = task_vars or {}
         result: Result = super(Operands, self).run(tmp, task_vars)

@@ -11,7 +11,7 @@ import uuid
 
 from ansible.plugins.loader import module_loader
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OnController
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import require_packages
@@ -64,11 +64,7 @@ MEMBER, CLUSTERS, APPLIED = ("__%s_%s" % (ROLE, name) for name in ("member", "cl
 ENABLED = ROLE + "_enabled"
 
 
-class ActionModule(OfTask, Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
+class ActionModule(OfTask, OnController):
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         task_vars = task_vars or {}
         result: Result = super().run(tmp, task_vars)

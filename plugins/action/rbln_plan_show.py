@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import typing as t
 
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OfPlay
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.screen import (
@@ -29,27 +29,18 @@ CUT = "rbln_rollout_plan"
 MORE = " See them with --limit, or all of it with rbln_plan_format: json."
 
 
-class ActionModule(Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+class ActionModule(OfPlay):
+    ARGUMENTS: t.ClassVar[Result] = {"format": {"type": "str", "choices": ["text", "json"], "default": "text"}}
 
-    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
-        variables = task_vars or {}
-        result: Result = super().run(tmp, variables)
-        _validation, args = self.validate_argument_spec(
-            argument_spec={
-                "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
-            }
-        )
-        told = {host: _registered(variables, host) for host in variables["ansible_play_hosts_all"]}
+    def _told(self, args: Result, known: dict[str, Result], variables: Result) -> Result:
+        told = {host: _registered(found) for host, found in known.items()}
         rollout = _rollout(told.values())
         left = rollout.get("left") or {}
         plans = [_host_plan(host, said, variables, str(left.get(host) or "")) for host, said in told.items()]
         clusters = _clusters(told)
         counted = totals(plans, clusters)
         rows = rollout.pop("lines", [])
-        result.update(changed=False, totals=counted, pending=pending(counted))
+        result: Result = {"totals": counted, "pending": pending(counted)}
         if args["format"] == "json":
             # The callback shows it in its own form, as it shows the result of debug.
             data = {**document(plans, clusters), **({"rollout": rollout} if rollout else {})}
@@ -61,10 +52,8 @@ class ActionModule(Answering):
         return result
 
 
-def _registered(variables: Result, host: str) -> Result:
+def _registered(found: Result) -> Result:
     """What the tasks of this run have registered of a host; a fact of such a name is no record."""
-    # Untemplated: records hold text of hosts.
-    found = variables["hostvars"].raw_get(host)
     facts = found.get("ansible_facts") or {}
     names = (PLAN, FAILURE, MEMBER, CHOSEN, APPLIED, JUDGED, CUT)
     records = {name: found[name] for name in names if isinstance(found.get(name), dict) and name not in facts}

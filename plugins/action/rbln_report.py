@@ -9,11 +9,10 @@ import os
 import time
 import typing as t
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.loader import callback_loader
 from ansible.release import __version__ as core
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, Result
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OfPlay, Result
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import (
     FACTS,
     PREFIX,
@@ -50,38 +49,25 @@ OBSERVATION, PLAN = "%s_discover_observation" % PREFIX, "%s_preflight_plan" % PR
 HISTORY = "__%s_report_history" % PREFIX
 # What the role of the cluster registers: the cluster of a host, the dry run for it, and the verdict on the host.
 CLUSTER = ("__%s_operands_member" % PREFIX, "__%s_operands_applied" % PREFIX, "%s_operands_result" % PREFIX)
-ARGUMENTS = {
-    "act": {"type": "str", "choices": ["known", "compare", "drift"], "default": "known"},
-    "path": {"type": "path"},
-    "formats": {"type": "list", "elements": "str"},
-    "keep": {"type": "int"},
-    "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
-}
 
 
-class ActionModule(Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+class ActionModule(OfPlay):
+    ARGUMENTS: t.ClassVar[Result] = {
+        "act": {"type": "str", "choices": ["known", "compare", "drift"], "default": "known"},
+        "path": {"type": "path"},
+        "formats": {"type": "list", "elements": "str"},
+        "keep": {"type": "int"},
+        "format": {"type": "str", "choices": ["text", "json"], "default": "text"},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
-        variables = task_vars or {}
-        result: Result = super().run(tmp, variables)
-        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+    def _told(self, args: Result, known: dict[str, Result], variables: Result) -> Result:
         wanted = {**_configured(), **{name: told for name, told in args.items() if told is not None}}
         formats, unknown = chosen_formats(wanted["formats"])
-        if unknown:
-            result["warnings"] = [str(wrong_formats(unknown))]
+        wrong = {"warnings": [str(wrong_formats(unknown))]} if unknown else {}
         self._place, self._formats, self._keep = Place(wanted["path"]), formats, wanted["keep"]
         self._json = args["format"] == "json"
-        self._hosts = list(variables.get("ansible_play_hosts_all") or ())
-        # Untemplated: this holds text of hosts.
-        self._known = {host: variables["hostvars"].raw_get(host) for host in self._hosts}
-        try:
-            result.update(ACTS[args["act"]](self, self._about(variables)), changed=False)
-        except NpuError as exc:
-            raise AnsibleActionFail(str(exc)) from None
-        return result
+        self._known, self._hosts = known, list(known)
+        return {**wrong, **ACTS[args["act"]](self, self._about(variables))}
 
     def _about(self, variables: Result) -> About:
         found = about(os.environ, core)

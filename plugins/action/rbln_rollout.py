@@ -12,7 +12,7 @@ import uuid
 
 from ansible import constants
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OnController
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.text import clean, clean_all
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import TELL_EVERY
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.of_task import registered_of
@@ -68,11 +68,7 @@ known()
 preload()
 
 
-class ActionModule(Places, Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
-
+class ActionModule(Places, OnController):
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         task_vars = task_vars or {}
         result: Result = super().run(tmp, task_vars)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import Answering, Result
+from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.action import OfPlay, Result
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import FACTS, PREFIX, checked_facts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.overview import (
     HostState,
@@ -26,28 +26,19 @@ SOURCES = {
 OBSERVATION = SOURCES["observation"][0]
 NODES = "__%s_operands_nodes" % PREFIX
 MEMBER, CHOSEN = "__%s_operands_member" % PREFIX, "__%s_operands_clusters" % PREFIX
-ARGUMENTS = {"what": {"type": "str", "choices": list(SOURCES), "default": "observation"}}
 
 
-class ActionModule(Answering):
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+class ActionModule(OfPlay):
+    ARGUMENTS: t.ClassVar[Result] = {"what": {"type": "str", "choices": list(SOURCES), "default": "observation"}}
 
-    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
-        variables = task_vars or {}
-        result: Result = super().run(tmp, variables)
-        _validation, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        hosts = list(variables.get("ansible_play_hosts_all") or ())
-        # Untemplated: this holds text of hosts.
-        known = {host: variables["hostvars"].raw_get(host) for host in hosts}
+    def _told(self, args: Result, known: dict[str, Result], variables: Result) -> Result:
         nodes: dict[str, t.Any] = {}
         for host, found in known.items():
             # A host whose cluster inputs are wrong is not one without a cluster.
             if error := _refused(host, found):
                 nodes[host] = {**NO_NODE, "error": error}
             nodes.update(_registered(found, NODES).get("states") or {})
-        states = [self._state(host, known[host], args["what"], nodes.get(host)) for host in hosts]
+        states = [self._state(host, found, args["what"], nodes.get(host)) for host, found in known.items()]
         lines = overview(states)
         self._show(lines)
         told = {
@@ -57,8 +48,7 @@ class ActionModule(Answering):
             }
             for one in states
         }
-        result.update(changed=False, hosts=told, lines=[text for text, _tone in lines])
-        return result
+        return {"hosts": told, "lines": [text for text, _tone in lines]}
 
     def _state(self, host: str, variables: t.Mapping[str, t.Any], what: str, node: t.Any) -> HostState:
         variable, fact = SOURCES[what]

@@ -67,6 +67,14 @@ attributes:
       - rebellions.npu.rbln
 """
 
+    CONTROLLER = r"""
+options: {}
+attributes:
+  action:
+    description: Has a corresponding action plugin, which does all of it on the controller.
+    support: full
+"""
+
     JUDGED = r"""
 options: {}
 attributes:

@@ -38,10 +38,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.reads
   - rebellions.npu._attributes.group
-attributes:
-  action:
-    description: Has a corresponding action plugin, which does all of it on the controller.
-    support: full
+  - rebellions.npu._attributes.controller
 seealso:
   - module: rebellions.npu.rbln_observe
   - module: rebellions.npu.rbln_symptoms

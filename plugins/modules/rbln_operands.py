@@ -73,6 +73,7 @@ extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.writes
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.controller
 attributes:
   check_mode:
     details:
@@ -80,9 +81,6 @@ attributes:
   diff_mode:
     details:
       - The content of secrets is hidden.
-  action:
-    description: Has a corresponding action plugin, which does all of it on the controller.
-    support: full
 seealso:
   - module: rebellions.npu.rbln_plan
   - module: rebellions.npu.rbln_validate

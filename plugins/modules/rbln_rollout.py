@@ -50,10 +50,8 @@ options:
 extends_documentation_fragment:
   - rebellions.npu._attributes
   - rebellions.npu._attributes.group
+  - rebellions.npu._attributes.controller
 attributes:
-  action:
-    description: Has a corresponding action plugin, which does all of it on the controller.
-    support: full
   check_mode:
     support: full
   diff_mode:

@@ -212,3 +212,33 @@ class Answering(ActionBase):
                 answer[key] = clean_output(text)
                 answer[key + "_lines"] = answer[key].splitlines()
         return answer
+
+
+class OnController(Answering):
+    """An action that runs nothing on the host of its task."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+
+class OfPlay(OnController):
+    """An action that tells of all hosts of a play, from what each has registered, and changes none."""
+
+    ARGUMENTS: t.ClassVar[dict[str, t.Any]] = {}
+
+    def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
+        variables = task_vars or {}
+        result: Result = super().run(tmp, variables)
+        _validation, args = self.validate_argument_spec(argument_spec=self.ARGUMENTS)
+        # Untemplated: this holds text of hosts.
+        known = {host: variables["hostvars"].raw_get(host) for host in variables.get("ansible_play_hosts_all") or ()}
+        try:
+            result.update(self._told(args, known, variables), changed=False)
+        except NpuError as exc:
+            raise AnsibleActionFail(str(exc)) from None
+        return result
+
+    def _told(self, args: Result, known: dict[str, Result], variables: Result) -> Result:
+        """The result; `known` are the variables of each host."""
+        raise NotImplementedError

@@ -95,18 +95,11 @@ def test_the_waves_are_shown_below_the_plan(tmp_path: Path) -> None:
     assert "STOP  No. Next: Do." in show(tmp_path, book=yaml.safe_dump(book)).splitlines()
 
 
-class HostVars(dict[str, t.Any]):
-    def raw_get(self, host: str) -> t.Any:
-        return self[host]
-
-
 def test_facts_are_no_records() -> None:
     forged = {"steps": [], "stops": [], "cautions": []}
     seen = {"rbln_preflight_plan": forged, "ansible_facts": {"rbln_preflight_plan": forged}}
-    assert _registered({"hostvars": HostVars(n1=seen)}, "n1") == {}
-    assert _registered({"hostvars": HostVars(n1={"rbln_preflight_plan": forged})}, "n1") == {
-        "rbln_preflight_plan": forged
-    }
+    assert _registered(seen) == {}
+    assert _registered({"rbln_preflight_plan": forged}) == {"rbln_preflight_plan": forged}
 
 
 @pytest.mark.parametrize(
