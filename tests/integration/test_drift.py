@@ -28,12 +28,21 @@ apt-get install -y /tmp/containerd-tuning.deb
 """
 
 
+# What a person does with an editor: the file that the runtime reads last, and the CDI specification.
+EDIT = r"""set -e
+f=$(grep -rl enable_cdi /etc/containerd | tail -1)
+sed -i 's/enable_cdi.*/enable_cdi = false/' "${f:?no file of containerd sets enable_cdi}"
+for f in /var/run/cdi/*.yaml; do sed -i 's/^kind:.*/kind: example.com\/npu/' "$f"; done
+"""
+
+
 def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     nodes.done()
     first = play("drift", nodes.inventory(), env=reporting())
     assert first.code == 0, first.out[-2000:] + first.err[-2000:]
     nodes.state.update({A: "dirty", B: "dirty"})
     nodes.lab.exec(B, "sleep 1.1\n" + PACKAGE)
+    nodes.lab.exec(A, EDIT)
     accounts = nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "get", "serviceaccounts", "-o", "name").stdout.split()
     gone = next(name for name in accounts if not name.endswith("/default"))
     nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "delete", gone)
@@ -41,16 +50,24 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert found.code == 3, found.out[-3000:] + found.err[-1000:]
     said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
-    assert said[A] == [], said
+    edited = {one["what"].partition(" ")[0]: one for one in said[A]}
+    assert {one["by"] for one in said[A]} == {"person"} and {"containerd", "CDI"} <= set(edited), said
+    assert edited["containerd"]["evidence"].startswith("/etc/containerd/"), said
+    assert "was written, its owner is root; no package manager did that" in edited["CDI"]["evidence"], said
     by = [one for one in said[B] if one["by"] == "package manager"]
     assert by and all(one["what"].startswith("containerd") for one in by), said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
-    assert "Drift on 1 of 2 hosts since " in found.out and "by a package manager at 2" in found.out, found.out
+    assert (
+        "Drift on 2 of 2 hosts since " in found.out
+        and "by a person at 2" in found.out
+        and "by a package manager at 2" in found.out
+    ), found.out
     name = "ServiceAccount %s/%s" % (NAMESPACE_OF_TESTS, gone.partition("/")[2])
     assert "has drifted:\n  %s is missing" % name in found.out, found.out
+    assert [one["drift"] for one in newest("drift")["clusters"]] == [[{"object": name, "is": "missing"}]]
     again = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert again.code == 0 and "No drift on 2 hosts since " in again.out, again.out
-    assert "A run would change 1 host as before: it-b." in again.out
+    assert "A run would change 2 hosts as before: it-a, it-b." in again.out
     assert "has drifted" not in again.out
     play("site", nodes.inventory()).good(BOTH)
     nodes.lab.exec(B, "dpkg --purge containerd-tuning")

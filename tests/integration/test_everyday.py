@@ -18,6 +18,7 @@ import pytest
 from tests.integration._hosts import Hosts, difference, fingerprint
 from tests.integration._play import FOLDER, Data, Run, play
 from tests.integration._red import TERMINAL, judge, message, one_message, red
+from tests.integration._reports import newest, reporting
 
 A, B = "it-a", "it-b"
 # Inputs of a host outside a cluster.
@@ -75,12 +76,19 @@ def virgin(nodes: Hosts) -> t.Iterator[Hosts]:
 def test_what_is_wrong_on_a_host_is_one_message(virgin: Hosts) -> None:
     virgin.lab.exec(B, "umount /sys/bus/pci/devices")
     try:
-        run = play("site", aliases(virgin, ON_HOSTS, **ALONE), "-f", str(len(ON_HOSTS)), env=TERMINAL)
+        where = aliases(virgin, ON_HOSTS, **ALONE)
+        run = play("site", where, "-f", str(len(ON_HOSTS)), env={**TERMINAL, **reporting()})
     finally:
         virgin.lab.exec(B, "systemctl restart npu-lab-hardware")
     assert run.code in (2, 4)
     for case, (_given, words) in ON_HOSTS.items():
         one_message(run, case, *words)
+    reported = {one["name"]: one for one in newest("site")["hosts"]}
+    for case, (_given, words) in ON_HOSTS.items():
+        failure, state = reported[case]["failure"], reported[case]["state"]
+        assert state == ("unreachable" if case == "unreachable" else "failed"), reported[case]
+        told = "%s %s" % (failure["cause"], failure["next_step"])
+        assert failure["task"] and failure["next_step"] and all(word in told for word in words), failure
 
 
 def test_what_is_wrong_on_the_controller_is_one_message(virgin: Hosts) -> None:

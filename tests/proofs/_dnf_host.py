@@ -12,11 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import typing as t
 
 sys.path.insert(0, "/root")
 from npu._base.model import NpuError  # type: ignore[import-not-found]
 from npu._host.host import Host  # type: ignore[import-not-found]
+from npu._packages import history  # type: ignore[import-not-found]
 from npu._packages.changes import Transaction, planned  # type: ignore[import-not-found]
 from npu._packages.manager import manager_for  # type: ignore[import-not-found]
 from npu._packages.pins import holds, read_pins  # type: ignore[import-not-found]
@@ -156,7 +158,23 @@ def main(program: str) -> dict[str, t.Any]:
     seen["eus"] = error(dnf.simulate, Transaction(install=["kernel-devel-5.14.0-999.el9"]))
     write(REPO, "[lab]\nname=lab\nbaseurl=file://%s\nenabled=0\n" % RPMS)
     seen["none"] = error(dnf.simulate, Transaction(install=["dkms"]))
-    return seen
+    return {**seen, **logged(host)}
+
+
+def logged(host: t.Any) -> dict[str, t.Any]:
+    """What the logs tell of all this, and of a call of rpm that is in none."""
+    found, unread = history.package_changes(host, 0)
+    names = sorted({name for entry in found if "/dnf" in entry["log"] for name in entry["packages"]})
+    of_dnf = [entry for entry in unread if "/apt/" not in entry["path"] and "dpkg" not in entry["path"]]
+    time.sleep(1.1)
+    installed("site-agent")
+    began, history.LATE = time.time(), 0
+    quiet = history.package_changes(host, began)
+    time.sleep(1.1)
+    subprocess.run(["rpm", "-e", "site-agent"], check=True)
+    alone = history.package_changes(host, began)
+    unread_of = [[entry["path"] for entry in one[1] if "rpm/" in entry["path"]] for one in (quiet, alone)]
+    return {"logged": [names, of_dnf], "rpm alone": unread_of}
 
 
 if __name__ == "__main__":

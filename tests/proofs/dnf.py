@@ -60,6 +60,8 @@ def judge(part: Part, seen: dict[str, t.Any]) -> None:
         ("unsigned", seen["unsigned"] == ["Left out, signature not accepted: the repository unsigned."]),
         ("unsigned alone", "Signature not accepted: unsigned." in seen["unsigned alone"][0]),
         ("eus", seen["eus"][1].startswith("Enable the repository of this kernel's minor release")),
+        ("logged", seen["logged"] == [["kernel-devel", "rebellions-kmd"], []]),
+        ("rpm alone", seen["rpm alone"][0] == [] and len(seen["rpm alone"][1]) == 1),
         # dnf 5 does not say that there is no repository.
         ("none", seen["none"][1].startswith(("Register the host", "Check the name and the version"))),
     ):
