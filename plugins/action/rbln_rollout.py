@@ -171,7 +171,7 @@ class ActionModule(Places, OnController):
         run, now = uuid.uuid4().hex[:12], utc()
         at = registered_of(task_vars, INPUTS).get("at")
         pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in nodes}
-        store = self._store(cluster, first.operands, pools, task_vars)
+        store = self._store(cluster, first.operands, pools, task_vars, seen.difference(mine), set(plans) - set(pools))
         if not self._dry_run:
             store.claim(run)
         fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)

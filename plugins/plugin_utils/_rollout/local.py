@@ -4,7 +4,8 @@
 """The record of a rollout on hosts without Kubernetes: a file of the controller, below a lock.
 
 It is JSON with the keys `run` (the record), `held` (pause, abort, or empty) and `approved`, as the ConfigMap of a
-cluster has them, and `down`, the hosts that have failed and not worked since, which a node would show itself.
+cluster has them. What a cluster shows by its nodes is there too: `hosts`, the pool of each host that a run has had, and
+`down`, those that have failed and not worked since.
 """
 
 from __future__ import annotations
@@ -41,24 +42,36 @@ class Seen(t.NamedTuple):
 def _seen(name: str, pool: str, record: Record | None, failed: bool) -> NodeView:
     """A host as a node. One that failed is out of service, and by us, until it works again: it is tried again."""
     entry = record.nodes.get(name) if record else None
-    state = FAILED if failed else entry.state if entry else ""
+    state = entry.state if entry and (entry.under_way or not failed) else FAILED if failed else ""
     return NodeView(name, pool, schedulable=not failed, ours=failed, state=state, run=entry.run if entry else "")
 
 
 class LocalStore:
     """`hosts` are {name: pool} of the hosts of this run without a cluster; `name` tells inventories apart.
 
-    `held` and `approved` are those of the last record that was read.
+    `inventory` are all its hosts: what was noted of others is forgotten. `works` are those on which this run has found
+    nothing to do. `held` and `approved` are those of the last record that was read.
     """
 
-    def __init__(self, name: str, hosts: t.Mapping[str, str], where: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        hosts: t.Mapping[str, str],
+        inventory: t.Collection[str],
+        works: t.Collection[str] = (),
+        where: str = "",
+    ) -> None:
         self.path = Path(where or folder()) / f"rollout-{name}.json"
         self.held = self.approved = ""
-        self._hosts = hosts
+        self._mine, self._inventory, self._works = hosts, frozenset(inventory), frozenset(works)
+        self._hosts: dict[str, str] = dict(hosts)
         self._down: frozenset[str] = frozenset()
 
     def look(self) -> Seen:
-        """Hosts are in service until one has failed: the record alone says which are under way."""
+        """Hosts are in service until one has failed: the record alone says which are under way.
+
+        Those that this run leaves out count as well, as the other nodes of a cluster do.
+        """
         with self._locked():
             record = self._read()
         return Seen([_seen(name, pool, record, name in self._down) for name, pool in self._hosts.items()])
@@ -77,17 +90,18 @@ class LocalStore:
             if after is not None and after != record:
                 # What a person approved is of one rollout.
                 approved = self.approved if record is None or record.id == after.id else ""
-                run = json.loads(to_json(after))
-                self._write({"approved": approved, "held": self.held, "run": run, "down": sorted(self._left(after))})
+                run, down = json.loads(to_json(after)), sorted(self._left(after))
+                data = {"approved": approved, "held": self.held, "run": run, "hosts": self._hosts, "down": down}
+                self._write(data)
             return answer
 
     def _left(self, after: Record) -> frozenset[str]:
-        """The hosts that are down with this record: not one that is done, or of which the record knows nothing to do.
+        """The hosts that are down with this record: not one that is done, or that works as it is.
 
-        Of hosts that are no part of this run nothing new is known.
+        Of hosts that are no part of this run, and of those that it stops, nothing new is known.
         """
         failed = {name for name, one in after.nodes.items() if one.state == FAILED}
-        works = {name for name, one in after.nodes.items() if one.state == DONE} | (set(self._hosts) - set(after.nodes))
+        works = {name for name, one in after.nodes.items() if one.state == DONE} | (self._works - set(after.nodes))
         return (self._down | failed) - works
 
     @contextlib.contextmanager
@@ -108,19 +122,26 @@ class LocalStore:
 
     def _read(self) -> Record | None:
         self.held = self.approved = ""
-        self._down = frozenset()
+        self._down, self._hosts = frozenset(), dict(self._mine)
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValueError):
             data = None
-        if not isinstance(data, dict) or not isinstance(data.get("run"), dict):
+        shape = {"run": dict, "hosts": dict, "down": list}
+        # A record of an earlier release has no pools beside it.
+        data = {"hosts": {}, "down": [], **data} if isinstance(data, dict) else {}
+        if not all(isinstance(data.get(key), kind) for key, kind in shape.items()):
             raise NpuError("The record of the rollout, %s, is damaged." % self.path, "Delete it, and run again.")
         held = str(data.get("held") or "")
         self.held, self.approved = held if held in (PAUSE, ABORT) else "", str(data.get("approved") or "")
-        self._down = frozenset(map(str, data.get("down") or ()))
-        return from_json(json.dumps(data["run"]))
+        record = from_json(json.dumps(data["run"]))
+        noted = {name: one.pool for name, one in record.nodes.items()}
+        noted.update({str(name): str(pool) for name, pool in data["hosts"].items()})
+        self._hosts = {**{name: noted[name] for name in noted if name in self._inventory}, **self._mine}
+        self._down = self._inventory.intersection(map(str, data["down"]))
+        return record
 
     def _write(self, data: dict[str, t.Any]) -> None:
         fresh = self.path.with_suffix(".new")

@@ -110,12 +110,20 @@ class Places(OfTask):
         return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
 
     def _store(
-        self, cluster: Cluster | None, inputs: Inputs, hosts: t.Mapping[str, str], task_vars: t.Mapping[str, t.Any]
+        self,
+        cluster: Cluster | None,
+        inputs: Inputs,
+        hosts: t.Mapping[str, str],
+        task_vars: t.Mapping[str, t.Any],
+        works: t.Collection[str] = (),
+        elsewhere: t.Collection[str] = (),
     ) -> RunStore | LocalStore:
+        """Where the record is. Without a cluster `works` are the hosts that work as they are; `elsewhere` have one."""
         if cluster:
             return RunStore(cluster, inputs, constants.DEFAULT_LOCAL_TMP)
         sources = "\n".join(map(str, task_vars.get("ansible_inventory_sources") or ()))
-        return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts)
+        inventory = set(task_vars["groups"]["all"]).difference(elsewhere)
+        return LocalStore(hashlib.sha256(sources.encode()).hexdigest()[:12], hosts, inventory, works)
 
     def _playbook(self, task_vars: t.Mapping[str, t.Any]) -> tuple[str, str]:
         """The playbook whose defaults this play has; where the playbook plan asks, how to see those of the other."""

@@ -107,6 +107,15 @@ def test_a_host_that_is_stopped_does_not_count_as_repaired(monkeypatch: pytest.M
     play = {**of_play(**hosts), "ansible_run_tags": ["all"]}
     Rollout(*(machine("node-%d" % number, number) for number in range(1, 5)))._plan({}, play)
     assert seen == [{"node-1", "node-4"}]
+    # Without a cluster the store knows which of them work as they are.
+    stores: list[Any] = []
+    alone: Any = Place(("", ""), OPERANDS, {"enabled": True, "before": "", "after": ""}, list(hosts))  # type: ignore[arg-type]
+    monkeypatch.setattr(Rollout, "_store", lambda self, *more: stores.append(more) or SimpleNamespace(claim=bool))
+    monkeypatch.setattr(Rollout, "_places", lambda self, task_vars, hosts: [alone])
+    monkeypatch.setattr(Fleet, "limited", True)
+    Rollout()._plan({}, play)
+    ((_cluster, _operands, pools, _task_vars, works, elsewhere),) = stores
+    assert (set(pools), works, elsewhere) == (set(hosts), {"host-4"}, set())
 
 
 def linear(strategy: str = "linear", parent: bool = True) -> Rollout:

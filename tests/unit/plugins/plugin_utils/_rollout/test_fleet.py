@@ -52,7 +52,7 @@ def fleet(tmp_path: Path, write: bool = True, goal: str = "goal", **pools: int) 
     ]
     settings = {pool: Settings(waves=(1, "50%"), max_unavailable="50%") for pool in pools}
     made = Fleet(going, settings, {one.node for one in going}, goal)
-    store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
+    store = LocalStore("x", {one.node: one.pool for one in going}, (), where=str(tmp_path))
     made.cut(store, "run" if goal == "goal" else "run-2", NOW, NOW, write)
     return made, store
 
@@ -76,7 +76,7 @@ def with_pace(tmp_path: Path, sizes: dict[str, int], **paces: Settings) -> list[
         Going("%s%d" % (pool, at), "%s%d" % (pool, at), pool, [STEP]) for pool in sizes for at in range(sizes[pool])
     ]
     made = Fleet(going, paces, {one.node for one in going}, "goal")
-    made.cut(LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path)), "run", NOW, NOW, True)
+    made.cut(LocalStore("x", {one.node: one.pool for one in going}, (), where=str(tmp_path)), "run", NOW, NOW, True)
     return batches([made])
 
 
@@ -107,7 +107,7 @@ def test_a_host_under_way_waits_for_no_window(tmp_path: Path) -> None:
     night = read_settings({"waves": [1, "100%"], "window": [{"from": "22:00", "to": "23:00"}]})
     paces = {"a": Settings(waves=(1,)), "b": night}
     made = Fleet(going, paces, {one.node for one in going}, "goal")
-    store = LocalStore("x", {one.node: one.pool for one in going}, str(tmp_path))
+    store = LocalStore("x", {one.node: one.pool for one in going}, (), where=str(tmp_path))
     made.cut(store, "run", NOW, NOW, True)
     store.change(lambda record: (record and begun(record, "b0", NOW, "run"), None))
     made.cut(store, "run-2", NOW, NOW, True)
