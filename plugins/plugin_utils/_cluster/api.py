@@ -314,10 +314,12 @@ class Cluster:
         fields: str = "",
         metadata: bool = False,
         only: t.Callable[[Data], bool] = lambda item: True,
+        part: t.Callable[[Data], Data] = lambda item: item,
     ) -> list[Data]:
         """Every object of a kind for which `only` holds, in pages of 500; the items carry apiVersion and kind.
 
         With `metadata` they hold nothing else, and no managedFields: of thousands of pods no more fits into memory.
+        `part` makes what is kept of each, as its page comes. Both may be asked about an object more than once.
         """
         given = (("labelSelector", selector), ("fieldSelector", fields), ("limit", "500"))
         query = {key: value for key, value in given if value}
@@ -337,7 +339,7 @@ class Cluster:
             if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(_is_object, found)):
                 raise _malformed("List %s objects" % kind)
             parts = map(_metadata, found) if metadata else found
-            items += [dict(item, apiVersion=api_version, kind=kind) for item in parts if only(item)]
+            items += [dict(part(item), apiVersion=api_version, kind=kind) for item in parts if only(item)]
             query["continue"] = str(meta.get("continue") or "")
             if not query["continue"]:
                 return items

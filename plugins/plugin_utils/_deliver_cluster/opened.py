@@ -58,19 +58,16 @@ def list_nodes(cluster: Cluster) -> list[Data]:
 
     The rest goes as each page comes: thousands of nodes with the images that they hold fill the memory.
     """
-    found: dict[str, Data] = {}
 
-    def keep(node: Data) -> bool:
-        meta, status = node["metadata"], node.get("status") or {}
-        found[meta["name"]] = {
-            "metadata": {key: value for key, value in meta.items() if key != "managedFields"},
+    def part(node: Data) -> Data:
+        status = node.get("status") or {}
+        return {
+            "metadata": {key: value for key, value in node["metadata"].items() if key != "managedFields"},
             "spec": node.get("spec") or {},
             "status": {key: status[key] for key in ("addresses", "allocatable", "nodeInfo") if key in status},
         }
-        return False
 
-    cluster.list("v1", "Node", only=keep)
-    return list(found.values())
+    return cluster.list("v1", "Node", part=part)
 
 
 def nodes_to_leave(

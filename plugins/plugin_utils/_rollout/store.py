@@ -109,14 +109,7 @@ class RunStore:
 
     def _listed(self) -> list[NodeView]:
         """Each node is made small when its page has come: all of them as they are would fill the process."""
-        found: dict[str, NodeView] = {}
-
-        def keep(node: Data) -> bool:
-            found[node["metadata"]["name"]] = small(node)
-            return False
-
-        self._cluster.list("v1", "Node", only=keep)
-        return list(found.values())
+        return [one["view"] for one in self._cluster.list("v1", "Node", part=lambda node: {"view": small(node)})]
 
     def nodes(self) -> list[NodeView]:
         """The nodes, not older than a tick."""

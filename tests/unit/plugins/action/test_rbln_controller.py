@@ -108,10 +108,10 @@ LEFT = {
 def left_by(monkeypatch: pytest.MonkeyPatch, tags: str, skipped: str = "", dead: bool = False, **inputs: Any) -> Data:
     """What is found of a host whose node a rollout has left, and of one that is no node; `dead` is the cluster."""
 
-    def listed(*words: Any, only: Callable[[Data], bool] = bool) -> list[Data]:
+    def listed(*words: Any, part: Callable[[Data], Data] = dict) -> list[Data]:
         if dead:
             raise NpuError("List Node objects: the API server cannot be reached.", "Check it.")
-        return [one for one in [LEFT] if only(one)]
+        return [part(LEFT)]
 
     monkeypatch.setattr(rbln_controller, "read_login", lambda *words: SimpleNamespace(name="here", mark="m"))
     monkeypatch.setattr(Look, "_open", lambda *words: SimpleNamespace(list=listed))

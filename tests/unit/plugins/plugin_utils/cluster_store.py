@@ -68,6 +68,7 @@ class Store:
         fields: str = "",
         metadata: bool = False,
         only: Callable[[Data], bool] = lambda item: True,
+        part: Callable[[Data], Data] = lambda item: item,
     ) -> list[Data]:
         self.requests += 1
         pairs = [pair.split("=") for pair in selector.split(",") if pair]
@@ -81,7 +82,7 @@ class Store:
             )
 
         return [
-            copy.deepcopy({key: item[key] for key in ("apiVersion", "kind", "metadata")} if metadata else item)
+            part(copy.deepcopy({key: item[key] for key in ("apiVersion", "kind", "metadata")} if metadata else item))
             for key, item in self.items.items()
             if key[0] == kind and (not namespace or key[1] == namespace) and fits(item) and only(item)
         ]

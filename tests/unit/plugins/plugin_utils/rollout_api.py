@@ -97,12 +97,13 @@ class Api:
         return copy.deepcopy(self.items.get((kind, namespace, name)))
 
     def list(self, api_version: str, kind: str, namespace: str = "", selector: str = "", fields: str = "",
-             metadata: bool = False, only: Callable[[Data], bool] = lambda item: True) -> list[Data]:  # fmt: skip
+             metadata: bool = False, only: Callable[[Data], bool] = lambda item: True,
+             part: Callable[[Data], Data] = lambda item: item) -> list[Data]:  # fmt: skip
         self._ask("list " + kind)
         wanted = dict(one.split("=") for one in selector.split(",")) if selector else {}
         node = fields.partition("spec.nodeName=")[2]
         return [
-            copy.deepcopy(item)
+            part(copy.deepcopy(item))
             for key, item in self.items.items()
             if key[0] == kind
             and wanted.items() <= item["metadata"].get("labels", {}).items()

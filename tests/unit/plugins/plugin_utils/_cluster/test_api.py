@@ -14,6 +14,9 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster import api
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.api import ApiError, Cluster, explain
 from ansible_collections.rebellions.npu.plugins.plugin_utils._cluster.kubeconfig import Access
+from ansible_collections.rebellions.npu.plugins.plugin_utils._deliver_cluster.opened import list_nodes
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.operands_samples import inputs
 
 Data = dict[str, Any]
 
@@ -229,6 +232,12 @@ def test_a_list_whose_next_page_is_too_old_is_asked_for_at_once(monkeypatch: pyt
     cluster, asked, _pauses = client(monkeypatch, (200, {}, first), (410, {}, {}), (200, {}, whole))
     assert [item["metadata"]["name"] for item in cluster.list("v1", "Node")] == ["a", "b"]
     assert asked == ["limit=500", "limit=500&continue=c", ""]
+    # What is made of each object is of one list too: a node of the first page may be gone.
+    gone = {"items": [{"metadata": {"name": "gone"}, "status": {}}], "metadata": {"continue": "c"}}
+    for look in (list_nodes, lambda cluster: RunStore(cluster, inputs()).look(True).nodes):
+        cluster, asked, _pauses = client(monkeypatch, (200, {}, gone), (410, {}, {}), (200, {}, whole), (404, {}, {}))
+        names = [one["metadata"]["name"] if isinstance(one, dict) else one.name for one in look(cluster)]
+        assert names == ["a", "b"]
     cluster, asked, _pauses = client(monkeypatch, (410, {}, {}), (410, {}, {}))
     with pytest.raises(ApiError):
         cluster.list("v1", "Node")
