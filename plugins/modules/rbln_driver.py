@@ -209,8 +209,7 @@ attributes:
     support: none
     details: A second call installs again. With O(state=absent) a second call changes nothing.
   action:
-    description: Has a corresponding action plugin, which reads O(plan) and runs the change independently of the
-      connection.
+    description: Has an action plugin, which reads O(plan) and runs the change independently of the connection.
     support: full
 seealso:
   - module: rebellions.npu.rbln_driver_files
