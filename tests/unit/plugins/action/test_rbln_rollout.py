@@ -184,6 +184,19 @@ def test_the_playbook_plan_shows_what_site_or_upgrade_would_do(tmp_path: Path) -
     assert [line for line in lines if line.startswith("changed: [")] == ["changed: [n1]"]
 
 
+def test_what_a_run_knows_of_its_hosts_is_no_longer_looked_at_for_garbage() -> None:
+    """Each such look copied the main process once more: those that wait for a turn have it as it was."""
+    code = (
+        "import gc\nknown = [[] for _number in range(1000)]\nimport %s\nseen = set(map(id, gc.get_objects()))\n"
+        "print(sum(id(one) in seen for one in known))" % rbln_rollout.__name__
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(COLLECTION.parents[2]), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
 def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rights: list[Any] = []
     monkeypatch.setattr(rbln_rollout, "require_rollout_rights", lambda cluster, wanted, where: rights.append(wanted))
