@@ -9,7 +9,6 @@ import gc
 import json
 import time
 import typing as t
-import uuid
 
 from ansible import constants
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -25,38 +24,31 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     role_defaults,
     role_inputs,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT, SHORT
+from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.names import INPUT
 from ansible_collections.rebellions.npu.plugins.plugin_utils._plan.foretold import host_part, of_this_run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import given as of_rollout
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.decide import Skip
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet, Going, batches, goal_of
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import batches
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.gather import Cut, Gathering, Hosts
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.metrics import holds
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import NodeWriter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import (
     LEFT,
     PLAN,
     Place,
-    Places,
     disturbs,
-    facts_of,
-    going,
-    keeps_pods,
     policy_of,
-    told_pods,
     whole,
     works,
 )
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.rights import require_rollout_rights
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.settings import Settings
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment, utc
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Refused, Turn
-from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns import all_of, turn_of, written
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns import all_of, foretold, turn_of, written
 
 Result = dict[str, t.Any]
-# What the roles register of the two looks at the controller, and what the act plan has cut.
-INPUTS, OPENED, CUT = "%s_inputs" % PREFLIGHT, "%s_opened" % PREFLIGHT, "%s_plan" % of_rollout.ROLE
+# What the roles register of the look at the clusters, and what the act plan has cut.
+OPENED, CUT = "%s_opened" % PREFLIGHT, "%s_plan" % of_rollout.ROLE
 # The taint of a cordoned node.
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 FAILURE, REBOOT = INPUT + "failure", INPUT + "driver_reboot_required"
@@ -72,7 +64,7 @@ gc.collect()
 gc.freeze()
 
 
-class ActionModule(Places, OnController):
+class ActionModule(Gathering, OnController):
     def run(self, tmp: str | None = None, task_vars: Result | None = None) -> Result:
         task_vars = task_vars or {}
         result: Result = super().run(tmp, task_vars)
@@ -97,16 +89,13 @@ class ActionModule(Places, OnController):
         opened = registered_of(task_vars, OPENED) if host_part(task_vars) else {}
         unfinished = set(opened.get("unfinished") or ())
         mine = {host for host, plan in plans.items() if (host in unfinished or disturbs(plan)) and not plan["stops"]}
-        turns: Result = {}
-        fleets: list[Fleet] = []
-        told: Result = {}
-        places: dict[tuple[str, str], list[Place]] = {}
-        for place in self._places(task_vars, plans) if mine else ():
-            if place.given["enabled"]:
-                places.setdefault(place.login, []).append(place)
-        for same in places.values():
+        cut = Cut()
+        turns, fleets, self._local = cut.turns, cut.fleets, cut.local
+        for places in self._clusters(task_vars, plans) if mine else ():
+            same = [place for place in places if place.given["enabled"]]
             try:
-                self._gather(same, mine, plans, unfinished, task_vars, fleets, turns, told)
+                if same:
+                    self._gather(same, Hosts(plans, mine, unfinished), task_vars, cut)
             except NpuError as exc:
                 turns.update({host: {"refused": str(exc)} for place in same for host in place.hosts if host in mine})
         refused = list(dict.fromkeys(one["refused"] for one in turns.values() if "refused" in one))
@@ -114,8 +103,9 @@ class ActionModule(Places, OnController):
             # All of them, in one message, before a host is touched.
             raise NpuError(" ".join(refused))
         back = [host for host in opened.get("given_back") or () if host in plans and works(plans[host])]
-        warnings = [] if self._dry_run else self._say_works_again(task_vars, plans, back)
-        result: Result = {"changed": bool(back), "hosts": ",%s," % ",".join(turns) if turns else ""}
+        changed, warnings = (bool(back), []) if self._dry_run else self._say_works_again(task_vars, plans, back)
+        result: Result = {"changed": changed, "hosts": ",%s," % ",".join(turns) if turns else ""}
+        warnings = [*cut.warnings, *warnings]
         result.update({"warnings": warnings} if warnings else {})
         if turns:
             result["turns"] = written(turns)
@@ -127,74 +117,14 @@ class ActionModule(Places, OnController):
             serial = [*map(len, waves[:-1]), "100%"]
             result.update(order=order, serial=serial, strategy="ansible.builtin.host_pinned")
         if self._dry_run and fleets:
-            found = table(fleets, told, constants.DEFAULT_FORKS, *self._playbook(task_vars))
+            found = table(fleets, cut.told, constants.DEFAULT_FORKS, *self._playbook(task_vars))
             result["table"] = json.dumps({**document(found), "lines": lines(found)})
         return result
-
-    def _gather(
-        self,
-        places: list[Place],
-        mine: t.Collection[str],
-        plans: t.Mapping[str, Result],
-        unfinished: t.Collection[str],
-        task_vars: Result,
-        fleets: list[Fleet],
-        turns: Result,
-        told: Result,
-    ) -> None:
-        """Cut the hosts of one cluster, or those without; NpuError where they cannot go, before one is touched."""
-        first = places[0]
-        cluster = self._open(first.operands) if first.login[0] else None
-        settings: dict[str, Settings] = {}
-        nodes: dict[str, str] = {}
-        hosts: list[Going] = []
-        for place in places:
-            of_rollout.judge_place(place.given, place.operands if cluster else None)
-        asked = self._known(cluster, places, task_vars)
-        for place in places:
-            found, wrong = self._nodes(asked, place, plans, task_vars)
-            # What it changes may disturb a node that nobody would cordon.
-            turns.update({host: {"refused": error} for host, error in wrong.items() if host in mine})
-            chosen = [host for host in place.hosts if host in mine and host in found]
-            own = [going(host, found[host], plans[host], host in unfinished, place.operands) for host in chosen]
-            settings = {**of_rollout.settings_of(place.given, {one.pool for one in own}), **settings}
-            nodes.update({host: one["metadata"]["name"] if one else host for host, one in found.items()})
-            hosts += own
-        policies = [(place, policy_of(place.given, place.operands)) for place in places] if cluster and hosts else []
-        if cluster and hosts:
-            require_rollout_rights(cluster, [(place.operands, policy) for place, policy in policies], first.login[0])
-        settings = {pool: own for pool, own in settings.items() if pool in {one.pool for one in hosts}}
-        wanted = (plans[host].get("wanted") or {} for place in places for host in place.hosts)
-        # Of a host that is stopped, or stays as it is, nobody knows whether what has failed there works again.
-        seen = {node for host, node in nodes.items() if host in mine or works(plans[host])}
-        fleet = Fleet(hosts, settings, seen, goal_of(wanted, INPUT))
-        hooks = any(place.given["before"] or place.given["after"] for place in places)
-        if not hosts or not (cluster or fleet.limited or hooks):
-            # Without a node and without limits there is nothing to wait for.
-            return
-        run, now = uuid.uuid4().hex[:12], utc()
-        at = registered_of(task_vars, INPUTS).get("at")
-        pools = {host: str(facts_of(plans[host])[SHORT]["pool_key"]) for host in nodes}
-        store = self._store(cluster, first.operands, pools, task_vars, seen.difference(mine), set(plans) - set(pools))
-        if not self._dry_run:
-            store.claim(run)
-        fleet.cut(store, run, moment(at) if at else now, now, not self._dry_run)
-        if cluster and self._dry_run:
-            leaving = {one.host: one.node for one in hosts if not keeps_pods(plans[one.host])}
-            told.update(told_pods(cluster, leaving, [(place.hosts, policy) for place, policy in policies]))
-        fleets.append(fleet)
-        self._local.update({} if cluster else pools)
-        for one, plan in ((one, plans[one.host]) for one in hosts):
-            way = {"only_back": not disturbs(plan), "keeps_pods": keeps_pods(plan), "offers": one.offers}
-            mine = {"run": run, "node": one.node, "pool": one.pool, "wave": fleet.wave_of(one.node)}
-            turns[one.host] = {**mine, "left": fleet.stays(one), **way}
 
     def _leave(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)
         if self._dry_run:
-            goes, would = not mine["left"], "left as it is" if mine["left"] else "taken out of service"
-            drains = goes and bool(place.login[0]) and policy_of(place.given, place.operands, mine["keeps_pods"]).evicts
-            return {"changed": goes, "goes": goes, "drains": drains, "msg": "%s would be %s." % (mine["node"], would)}
+            return foretold(mine)
         turn = self._turn(mine, place, task_vars)
         settings = of_rollout.settings_of(place.given, [mine["pool"]])
         together: list[str] = []
@@ -242,9 +172,10 @@ class ActionModule(Places, OnController):
         if self._dry_run:
             return {"changed": False, "msg": []}
         hosts = _turns(task_vars)
-        for place in self._places(task_vars, hosts):
-            if place.login[0] and place.given["enabled"]:
-                RunStore(self._open(place.operands), place.operands, constants.DEFAULT_LOCAL_TMP).release()
+        for places in self._clusters(task_vars, hosts):
+            first = next((place for place in places if place.login[0] and place.given["enabled"]), None)
+            if first:
+                RunStore(self._open(first.operands), first.operands, constants.DEFAULT_LOCAL_TMP).release()
         raw = {host: task_vars["hostvars"].raw_get(host) for host in hosts}
         left = {host: {**registered_of(found, LEFT), "reboot": REBOOT in found} for host, found in raw.items()}
         failures = {host: found.get(FAILURE) or {} for host, found in raw.items()}

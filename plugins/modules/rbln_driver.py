@@ -134,9 +134,10 @@ options:
     type: float
     default: 600
   drained:
-    description: In check mode, whether pods that use the NPUs do not refuse the change, as a drain comes before it.
-    type: bool
-    default: false
+    description: In check mode, the uids of pods that do not refuse the change, as they leave before it.
+    type: list
+    elements: str
+    default: []
   services:
     description: Services that use the NPUs. They are stopped in this order and started in reverse order.
     type: list

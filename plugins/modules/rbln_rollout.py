@@ -115,9 +115,10 @@ goes:
   description: Whether the host is to be changed now. False where its node is left as it is.
   type: bool
   returned: with O(act=leave)
-drains:
-  description: Whether pods that hold NPUs would leave the node before the host is changed.
-  type: bool
+leaving:
+  description: The pods, by uid, that would be gone from the node before the host is changed.
+  type: list
+  elements: str
   returned: with O(act=leave) in check mode
 begun:
   description: Whether an earlier run may have changed the host.

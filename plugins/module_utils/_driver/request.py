@@ -63,7 +63,7 @@ ARGUMENTS: dict[str, dict[str, t.Any]] = {
     "hold_kernel": {"type": "list", "elements": "str", "default": []},
     "in_use": {"type": "str", "choices": [REFUSE, WAIT, STOP], "default": REFUSE},
     "in_use_timeout": {"type": "float", "default": 600.0},
-    "drained": {"type": "bool", "default": False},
+    "drained": {"type": "list", "elements": "str", "default": []},
     "services": {"type": "list", "elements": "str", "default": []},
     "load_timeout": {"type": "float", "default": 120.0},
     "timeout": {"type": "float", "default": 1800.0},
@@ -104,7 +104,7 @@ class Request:
     hold_kernel: t.Sequence[str] = ()
     in_use: str = REFUSE
     in_use_timeout: float = 600.0
-    drained: bool = False
+    drained: t.Sequence[str] = ()
     services: t.Sequence[str] = ()
     load_timeout: float = 120.0
     timeout: float = 1800.0

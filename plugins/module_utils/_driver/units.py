@@ -189,12 +189,12 @@ class Units:
     def foresee(self) -> list[Record]:
         """The users now. InUse, by policy, when one of them would refuse the change; stops nothing and waits for none.
 
-        Pods do not refuse it on a node that is drained before.
+        The pods that leave the node before do not refuse it.
         """
         if self.request.in_use == WAIT:
             return self.holders()
         everyone = self._find()
-        stay = [holder for holder in everyone if not (self.request.drained and self._in_pod(holder))]
+        stay = [holder for holder in everyone if not holder.pod or holder.pod not in self.request.drained]
         self._refuse_or_wait(stay, lambda text: None)
         return [asdict(holder) for holder in everyone]
 

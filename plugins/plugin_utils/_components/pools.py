@@ -68,10 +68,14 @@ def _bad_label(labels: t.Mapping[str, t.Any]) -> str:
     return ""
 
 
+def has_npu(labels: t.Mapping[str, t.Any]) -> bool:
+    """Whether the labels of a node say that it has an NPU."""
+    return any(labels.get(key) == "true" for key in (PRESENT_LABEL, *NFD_LABELS))
+
+
 def _takes_driver(node: Object) -> bool:
     labels = _labels(node)
-    present = any(labels.get(key) == "true" for key in (PRESENT_LABEL, *NFD_LABELS))
-    return present and labels.get(SKIP_LABEL) != "true" and labels.get(WORKLOAD_LABEL) != PASSTHROUGH
+    return has_npu(labels) and labels.get(SKIP_LABEL) != "true" and labels.get(WORKLOAD_LABEL) != PASSTHROUGH
 
 
 def live_pools(nodes: t.Iterable[Object]) -> tuple[tuple[Pool, ...], list[str]]:

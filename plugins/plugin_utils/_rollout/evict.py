@@ -25,6 +25,7 @@ from .pods import (
     Policy,
     Told,
     budgets_of,
+    cannot_drain,
     claim_names,
     classify,
     component_name,
@@ -32,6 +33,7 @@ from .pods import (
     is_finished,
     listed,
     pod_name,
+    why_not,
 )
 
 CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
@@ -113,11 +115,7 @@ class Drain:
     def _refuse(self, leaving: Leaving) -> None:
         """NpuError that names every pod that may not leave."""
         if leaving.refused:
-            told = ["%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused]
-            raise NpuError(
-                "Node %s cannot be drained: %s." % (self._node, listed(told)),
-                " ".join(dict.fromkeys(one.step for one in leaving.refused)),
-            )
+            raise cannot_drain(self._node, [*map(why_not, leaving.refused)], [one.step for one in leaving.refused])
 
     def _wait_for_jobs(self, leaving: Leaving) -> Leaving:
         """Until no pod of the selector runs on the node and none asks to stay.

@@ -34,7 +34,8 @@ from .evict import list_budgets, look_at, look_of
 from .fleet import Going
 from .local import LocalStore
 from .node import NodeWriter
-from .pods import KEEP, REFUSE, Policy, in_the_way, pod_name
+from .outage import is_passing
+from .pods import KEEP, REFUSE, Policy, in_the_way, why_not
 from .states import GATES
 from .store import RunStore
 from .table import Pods
@@ -44,8 +45,9 @@ from .turn import KEYWORDS, Back, Refused, is_unfinished
 PLAN, LEFT, DRAINED = "%s_plan" % PREFLIGHT, "__%s_left" % of_rollout.ROLE, "__%s_drained" % of_rollout.ROLE
 # Strategies that take all hosts of a batch through a task together.
 LOCKSTEP = ("linear", "debug")
-# Inputs that differ from host to host.
+# Inputs that differ from host to host, and the operands that they make differ.
 _OF_A_HOST = frozenset({INPUT + "node_name", OPERANDS + "node_name", INPUT + "discover_expected_addresses"})
+_OWN = ("node_name", "notes")
 # More nodes than these are not asked one by one for their pods, where they are this part of their cluster or more.
 _MANY, _PART = 10, 0.25
 
@@ -83,8 +85,16 @@ class Places(OfTask):
         found: dict[tuple[str, str, str], Place] = {}
         for group in alike(variables, known().inputs - _OF_A_HOST):
             place = self._place({**upgrade, **variables[group[0]]})
-            key = (*place.login, json.dumps(place.given, sort_keys=True, default=str))
+            shared = {name: value for name, value in place.operands.items() if name not in _OWN}
+            key = (*place.login, json.dumps([place.given, shared], sort_keys=True, default=str))
             found.setdefault(key, place).hosts.extend(group)
+        return list(found.values())
+
+    def _clusters(self, task_vars: t.Mapping[str, t.Any], hosts: t.Collection[str]) -> list[list[Place]]:
+        """The places of these hosts, those of one cluster together; those of hosts without one too."""
+        found: dict[tuple[str, str], list[Place]] = {}
+        for place in self._places(task_vars, hosts) if hosts else ():
+            found.setdefault(place.login, []).append(place)
         return list(found.values())
 
     def _place(self, variables: t.Mapping[str, t.Any]) -> Place:
@@ -151,23 +161,29 @@ class Places(OfTask):
 
     def _say_works_again(
         self, task_vars: t.Mapping[str, t.Any], plans: t.Mapping[str, Data], hosts: list[str]
-    ) -> list[str]:
-        """Let the nodes of these hosts say so that were given back after a failure; warnings where one may not."""
-        told: list[str] = []
-        places: dict[tuple[str, str], list[Place]] = {}
-        for place in self._places(task_vars, hosts) if hosts else ():
-            places.setdefault(place.login, []).append(place)
-        for same in places.values():
+    ) -> tuple[bool, list[str]]:
+        """Let the nodes of these hosts say so that were given back after a failure.
+
+        Whether one was written, and warnings where one could not be; an API server that does not answer is asked once.
+        """
+        changed, told = False, []
+        for same in self._clusters(task_vars, hosts):
             try:
                 cluster = self._open(same[0].operands)
                 asked = self._known(cluster, same, task_vars)
-                for place in same:
-                    nodes, _wrong = self._nodes(asked, place, plans, task_vars)
-                    for node in filter(None, nodes.values()):
-                        NodeWriter(cluster, node["metadata"]["name"], uuid.uuid4().hex[:12]).works_again()
+                nodes = [node for place in same for node in self._nodes(asked, place, plans, task_vars)[0].values()]
             except NpuError as exc:
                 told.append(str(exc))
-        return told
+                continue
+            for node in filter(None, nodes):
+                try:
+                    one = NodeWriter(cluster, node["metadata"]["name"], uuid.uuid4().hex[:12])
+                    changed = one.works_again() or changed
+                except NpuError as exc:
+                    told.append(str(exc))
+                    if is_passing(exc):
+                        break
+        return changed, told
 
     @staticmethod
     def _known(cluster: Cluster | None, places: t.Iterable[Place], task_vars: t.Mapping[str, t.Any]) -> Known:
@@ -207,6 +223,22 @@ class Places(OfTask):
             if node and (worst_of(plans[host]) != RESTART or is_in_service(node, resource))
         }
         return nodes, {host: error for host, (_node, error) in found.items() if error}
+
+
+def judge_together(places: t.Sequence[Place]) -> None:
+    """NpuError where the records of hosts of one cluster would be in several places: none would keep their limits."""
+    if len({(place.operands["namespace"], place.operands["name_prefix"]) for place in places}) > 1:
+        members = {
+            place.hosts[0]: {
+                "cluster": place.login[0],
+                "mark": place.login[1],
+                "digest": of_cluster.digest(place.operands),
+            }
+            for place in places
+        }
+        (cluster,) = of_cluster.choose_actors(members).values()
+        what, _next, step = cluster["error"].partition(" Next: ")
+        raise NpuError(what, step)
 
 
 def facts_of(plan: t.Mapping[str, t.Any]) -> Data:
@@ -298,8 +330,9 @@ def told_pods(
         node = nodes[host]
         leaving = look_at(cluster, node, policy) if many is None else look_of(cluster, many[node], node, policy)
         closed = {name for pod in leaving.evict for name in in_the_way(pod, budgets)}
-        refused = tuple("%s %s" % (pod_name(one.pod), one.why) for one in leaving.refused)
-        found[host] = Pods(leaving.text(), tuple(sorted(closed)), refused)
+        steps = tuple(dict.fromkeys(one.step for one in leaving.refused))
+        uids = tuple(str(pod["metadata"]["uid"]) for pod in (*leaving.pending, *leaving.ours))
+        found[host] = Pods(leaving.text(), tuple(sorted(closed)), tuple(map(why_not, leaving.refused)), steps, uids)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from dataclasses import dataclass
 
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 
 from .._components.registry import COMPONENTS, component_of
@@ -60,11 +61,6 @@ class Policy:
     namespace: str = ""
     components: tuple[str, ...] = ()
     dra_driver: str = "npu." + PROFILE.label_prefix
-
-    @property
-    def evicts(self) -> bool:
-        """Whether pods that hold NPUs are evicted."""
-        return self.pods not in (KEEP, REFUSE)
 
 
 class Told(t.NamedTuple):
@@ -119,6 +115,16 @@ def listed(names: t.Sequence[str]) -> str:
     """The first names, and how many more."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (" and %d more" % more if more > 0 else "")
+
+
+def why_not(one: Told) -> str:
+    """A pod, and why it may not leave."""
+    return "%s %s" % (pod_name(one.pod), one.why)
+
+
+def cannot_drain(node: str, refused: t.Sequence[str], steps: t.Iterable[str]) -> NpuError:
+    """The error of a node with such pods."""
+    return NpuError("Node %s cannot be drained: %s." % (node, listed(refused)), " ".join(dict.fromkeys(steps)))
 
 
 def pod_name(pod: t.Mapping[str, t.Any]) -> str:

@@ -21,11 +21,16 @@ MOST_WAVES, MOST_GROUPS, MOST_NAMES = 12, 8, 8
 
 @dataclass(frozen=True)
 class Pods:
-    """What becomes of the pods of a node: in words, the budgets that allow no disruption now, and what refuses it."""
+    """What becomes of the pods of a node: in words, the budgets that allow no disruption now, and what refuses it.
+
+    `steps` say what to do about that; `leaving` are the uids of those that will be gone.
+    """
 
     text: str = ""
     budgets: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    leaving: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -366,7 +366,7 @@ def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) 
     if missing:
         return missing
     pods = _our_pods(cluster, name, back.inputs["namespace"])
-    if DRA in _offering(back.inputs, node) and dra.NAME not in map(component_name, pods):
+    if back.expected != 0 and DRA in _offering(back.inputs, node) and dra.NAME not in map(component_name, pods):
         # Its slices outlive its pod.
         return "it has no pod of %s" % dra.NAME
     waits = [pod_name(pod) for pod in pods if not pod_ready(pod) and component_name(pod) not in back.unready]

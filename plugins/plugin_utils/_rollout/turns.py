@@ -11,6 +11,9 @@ from __future__ import annotations
 import json
 import typing as t
 
+from .pods import cannot_drain, listed
+from .table import Pods
+
 Data = dict[str, t.Any]
 
 
@@ -32,3 +35,20 @@ def turn_of(text: str, host: str) -> Data:
 def all_of(text: str) -> dict[str, Data]:
     """{host: its turn} of all hosts."""
     return dict(map(json.loads, text.splitlines()))
+
+
+def foretold(turn: t.Mapping[str, t.Any]) -> Data:
+    """What the leave of a host would do, from its turn in check mode. NpuError where its node could not be drained.
+
+    `leaving` are the uids of the pods that would be gone before the host is changed.
+    """
+    node = turn["node"]
+    if turn["left"]:
+        return {"changed": False, "goes": False, "leaving": [], "msg": "%s would be left as it is." % node}
+    pods = Pods(**turn.get("pods") or {})
+    if pods.refused:
+        raise cannot_drain(node, pods.refused, pods.steps)
+    told = ["%s would be taken out of service." % node]
+    told += ["Of its pods the run %s." % pods.text] if pods.text else []
+    told += ["No disruption is allowed now by %s." % listed(pods.budgets)] if pods.budgets else []
+    return {"changed": True, "goes": True, "leaving": list(pods.leaving), "msg": " ".join(told)}

@@ -18,6 +18,7 @@ from ansible_collections.rebellions.npu.plugins.action.rbln_rollout import Actio
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles import COLLECTION
 from ansible_collections.rebellions.npu.plugins.plugin_utils._objects.inputs import Inputs
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import gather
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.fleet import Fleet
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places import Place
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import Refused
@@ -97,8 +98,8 @@ def test_a_host_whose_node_is_not_known_stops_no_other() -> None:
 def test_a_host_that_is_stopped_does_not_count_as_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its failure stays in the record, so that no other wave begins without it."""
     seen: list[Any] = []
-    monkeypatch.setattr(rbln_rollout, "require_rollout_rights", lambda *more: None)
-    monkeypatch.setattr(rbln_rollout, "policy_of", lambda *more: None)
+    monkeypatch.setattr(gather, "require_rollout_rights", lambda *more: None)
+    monkeypatch.setattr(gather, "policy_of", lambda *more: None)
     monkeypatch.setattr(Rollout, "_store", lambda *more: SimpleNamespace(claim=lambda run: None))
     monkeypatch.setattr(Fleet, "cut", lambda self, *more: seen.append(self.nodes))
     hosts = {"host-%d" % number: plan(number, number == 1) for number in range(1, 5)}
@@ -199,7 +200,7 @@ def test_what_a_run_knows_of_its_hosts_is_no_longer_looked_at_for_garbage() -> N
 
 def test_pools_with_inputs_of_their_own_ask_their_cluster_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rights: list[Any] = []
-    monkeypatch.setattr(rbln_rollout, "require_rollout_rights", lambda cluster, wanted, where: rights.append(wanted))
+    monkeypatch.setattr(gather, "require_rollout_rights", lambda cluster, wanted, where: rights.append(wanted))
     given = {
         **dict.fromkeys(("empty_dir", "unmanaged", "wait_selector", "before", "after"), ""),
         **{"pods": "npu", "wait_timeout": 1, "evict_timeout": 1, "force": False, "pause_components": []},

@@ -388,13 +388,20 @@ def test_pods_are_left_to_who_drains_the_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["refuse", "wait", "stop"])
-@pytest.mark.parametrize(("cgroup", "in_pod"), [("/kubepods.slice/kubepods-pod1.slice/x.scope", True), ("/a", False)])
-def test_check_mode_looks_past_the_pods_of_a_node_that_is_drained_before(
-    tmp_path: Path, policy: str, cgroup: str, in_pod: bool
+@pytest.mark.parametrize(
+    ("cgroup", "pod"),
+    [
+        ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12ab_34cd.slice/x.scope", "12ab-34cd"),
+        ("/kubepods/besteffort/pod12ab-34cd/x", "12ab-34cd"),
+        ("/a", ""),
+    ],
+)
+def test_check_mode_looks_past_the_pods_that_leave_the_node_before(
+    tmp_path: Path, policy: str, cgroup: str, pod: str
 ) -> None:
-    for drained in (True, False):
-        node = Node(tmp_path / str(drained), in_use=policy, drained=drained).loaded().process(cgroup="0::%s\n" % cgroup)
-        if policy == "wait" or (in_pod and drained) or (policy == "stop" and not in_pod):
+    for number, drained in enumerate(([], ["", "12ab-34cd"], ["12ab-0000"])):
+        node = Node(tmp_path / str(number), in_use=policy, drained=drained).loaded().process(cgroup="0::%s\n" % cgroup)
+        if policy == "wait" or (pod and pod in drained) or (policy == "stop" and not pod):
             assert [row["pid"] for row in node.work.foresee()] == [PID]
         else:
             with pytest.raises(driver_units.InUse, match="pid 4200"):

@@ -209,7 +209,6 @@ def test_pods_run_on_while_their_runtime_restarts(
     assert keeps_pods(plan) is expected
     policy = policy_of(read(True, pause_components=["smd"]), inputs(), expected)
     assert (policy.pods, policy.components) == (("keep", ()) if expected else ("npu", ("smd",)))
-    assert policy.evicts is not expected and not policy_of(read(False), inputs()).evicts
 
 
 def node(labels: Data | None = None, npus: int = 0, taints: list[Data] | None = None) -> Data:

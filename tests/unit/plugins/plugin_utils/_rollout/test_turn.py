@@ -178,6 +178,8 @@ def test_npus_that_the_dra_driver_offers_are_in_its_slices() -> None:
             assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)) == "it has no pod of dra-driver"  # type: ignore[arg-type]
         api.put(ours("dra-x", "dra-driver", True))
         assert not_back(api, NODE, Back(by_dra, NPUS, 60.0)).removeprefix("node node-a: ") == why  # type: ignore[arg-type]
+    # Of a node that offered nothing no pod is waited for.
+    assert not_back(Api(offering(npus=0)), NODE, Back(by_dra, 0, 60.0)) == ""  # type: ignore[arg-type]
     # The host does not know how many it has.
     api = Api(offering(npus=0), resource_slice(4, "node-b"), ours("dra-x", "dra-driver", True))
     unknown = Back(by_dra, None, 60.0)
