@@ -38,8 +38,8 @@ RECORD = ("-n", NAMESPACE_OF_TESTS, "configmap", "rbln-rollout")
 CORDON, JOBS, PODS = "cordon-required", "wait-for-jobs-required", "pod-deletion-required"
 HOST, RESTART, DONE, FAILED = "host-change-required", "pod-restart-required", "upgrade-done", "upgrade-failed"
 WORKING = (CORDON, JOBS, PODS, HOST, RESTART)
-# Seconds for which a run may go on.
-LONGEST = 400
+# Seconds for which a run may go on, and for which a scene waits until it has come to a point.
+LONGEST, POINT = 400, 180
 # A shell that ends at once when it is asked to, and one that does not care.
 IDLE = "trap exit TERM; sleep 86400 & wait"
 DEAF = "trap '' TERM; while :; do sleep 1; done"
@@ -118,7 +118,7 @@ class Rolling:
             assert found or self.process.poll() is None, "the run ended before %s was %s" % (node, states)
             return found
 
-        until(90, "%s is %s" % (node, " or ".join(states)), there, 0.05)
+        until(POINT, "%s is %s" % (node, " or ".join(states)), there, 0.05)
 
     def says(self, text: str) -> None:
         """Wait until it tells people so; an error when it ends before."""
@@ -131,7 +131,7 @@ class Rolling:
             )
             return found
 
-        until(90, "it says %r" % text, there, 0.2)
+        until(POINT, "it says %r" % text, there, 0.2)
 
     def wait(self) -> Run:
         try:

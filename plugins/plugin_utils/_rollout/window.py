@@ -135,7 +135,7 @@ def _clock(minutes: int) -> str:
 def _minutes(name: str, value: t.Any) -> int:
     text = str(value).strip()
     match = _TIME.match(text)
-    if _NUMBER.match(text) and 60 <= int(text) < WHOLE_DAY:
+    if _NUMBER.match(text) and 60 <= int(text) <= WHOLE_DAY:
         # 22:00 without quotes is 1320, and so is 1320, which may mean 13:20.
         raise NpuError(
             f"{name} is the number {text}: YAML reads a time such as {_clock(int(text))} without quotes so.",

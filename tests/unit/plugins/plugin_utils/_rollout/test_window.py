@@ -136,6 +136,10 @@ def test_a_whole_day_ends_at_midnight() -> None:
         ({"from": "22:00"}, r"window\[0\] has no to"),
         ({"from": "25:00", "to": "02:00"}, r"window\[0\]\.from is '25:00', which is not a time"),
         ({"from": 1320, "to": "23:00"}, r"window\[0\]\.from is the number 1320: YAML reads a time such as 22:00 "),
+        (
+            {"from": "22:00", "to": 1440},
+            r'window\[0\]\.to is the number 1440.* Next: Write it in quotes, such as "24:00"',
+        ),
         ({"from": "1320", "to": "23:00"}, r'window.* Next: Write it in quotes, such as "22:00"'),
         ({"from": 2200, "to": "23:00"}, r"window\[0\]\.from is 2200, which is not a time"),
         ({"from": 22, "to": "23:00"}, r"window\[0\]\.from is 22, which is not a time"),
