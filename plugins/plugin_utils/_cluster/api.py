@@ -21,6 +21,7 @@ from .._objects.parts import MANAGER
 from .._text.line import line
 from .entries import Decrypt
 from .kubeconfig import Access, open_access
+from .page import ITEMS, Read, is_object, parsed_object, reading
 from .refusals import refusal_step
 from .transport import NoAnswer, is_closed, verification_error
 
@@ -209,6 +210,7 @@ class Cluster:
         kind: str = JSON,
         accept: str = JSON,
         tries: int = TRIES,
+        read: Read = json.loads,
     ) -> tuple[int, Data]:
         """(status, body) of a request; ApiError for an error answer, NoAnswer for none.
 
@@ -231,7 +233,7 @@ class Cluster:
                 if attempt == tries or verification_error(exc):
                     raise self._unanswered(what, exc, tries) from None
             else:
-                known, parsed = _parse(answer.data)
+                known, parsed = parsed_object(answer.data, read)
                 self._hear(answer.headers)
                 if answer.status == 401 and self._accepted and attempt < tries:
                     self._accepted = False
@@ -301,7 +303,7 @@ class Cluster:
             if exc.status == 404:
                 return None
             raise
-        if not _is_object(found):
+        if not is_object(found):
             raise _malformed(what)
         return found
 
@@ -325,21 +327,21 @@ class Cluster:
         query = {key: value for key, value in given if value}
         path, accept = self.path(api_version, kind, namespace), METADATA if metadata else JSON
         items: list[Data] = []
+        read = reading(api_version, kind, metadata, only, part)
         while True:
             try:
-                page = self.request("GET", path, "List %s objects" % kind, query, accept=accept)[1]
+                page = self.request("GET", path, "List %s objects" % kind, query, accept=accept, read=read)[1]
             except ApiError as exc:
                 if exc.status != 410 or "limit" not in query:
                     raise
                 # The token of the next page has expired: ask for everything at once.
                 items, query = [], {key: value for key, value in query.items() if key not in ("limit", "continue")}
                 continue
-            found = page.get("items") or []
+            found = page.get(ITEMS) or []
             meta = page.get("metadata") or {}
-            if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(_is_object, found)):
+            if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(is_object, found)):
                 raise _malformed("List %s objects" % kind)
-            parts = map(_metadata, found) if metadata else found
-            items += [dict(part(item), apiVersion=api_version, kind=kind) for item in parts if only(item)]
+            items += found
             query["continue"] = str(meta.get("continue") or "")
             if not query["continue"]:
                 return items
@@ -353,7 +355,7 @@ class Cluster:
         path = self.path(item["apiVersion"], item["kind"], meta.get("namespace", ""), meta["name"])
         what = "Apply %s %s" % (item["kind"], "/".join(part for part in (meta.get("namespace"), meta["name"]) if part))
         status, after = self.request("PATCH", path, what, query, item, "application/apply-patch+yaml")
-        if not _is_object(after):
+        if not is_object(after):
             raise _malformed(what)
         return status == 201, after
 
@@ -414,27 +416,8 @@ def _is_passing(status: int, answer: Data, path: str, body: t.Any) -> bool:
     return other or (isinstance(meta, dict) and "resourceVersion" not in meta)
 
 
-def _is_object(found: t.Any) -> bool:
-    """Whether it has the parts that every object has; the rest follows the schema of its kind."""
-    meta = found.get("metadata") if isinstance(found, dict) else None
-    return isinstance(meta, dict) and isinstance(meta.get("name"), str)
-
-
-def _metadata(item: Data) -> Data:
-    return {"metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
-
-
 def _malformed(what: str) -> NpuError:
     return NpuError(
         "%s: the answer is not that of an API server: an object has no metadata with a name." % what,
         "Correct the server in the kubeconfig; a gateway may change its answers.",
     )
-
-
-def _parse(data: bytes) -> tuple[bool, Data]:
-    """(whether it is a JSON object or nothing, the object or a message of the first characters)."""
-    try:
-        parsed = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        parsed = None
-    return (True, parsed) if isinstance(parsed, dict) else (False, {"message": data[:300].decode("utf-8", "replace")})

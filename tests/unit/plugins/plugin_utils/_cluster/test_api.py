@@ -99,6 +99,7 @@ def test_credentials_that_were_never_taken_are_read_once(monkeypatch: pytest.Mon
         {"items": 1},
         {"items": "ab"},
         {"items": [1]},
+        {"items": [None]},
         {"items": [{}]},
         {"items": [{"metadata": {"name": 1}}]},
         {"items": [{"metadata": []}]},
