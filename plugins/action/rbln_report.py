@@ -42,6 +42,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.look import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.markdown import object_text
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import COLLECTION, REPORT, HostLog, Run
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.totals import recounted
+from ansible_collections.rebellions.npu.plugins.plugin_utils._report.words import shown
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.states import moment
 
 OBSERVATION, PLAN = "%s_discover_observation" % PREFIX, "%s_preflight_plan" % PREFIX
@@ -66,7 +67,9 @@ class ActionModule(OfPlay):
         wrong = {"warnings": [str(wrong_formats(unknown))]} if unknown else {}
         self._place, self._formats, self._keep = Place(wanted["path"]), formats, wanted["keep"]
         self._json = args["format"] == "json"
-        self._known, self._hosts = known, list(known)
+        names = shown(known)
+        self._known = {names[host]: found for host, found in known.items()}
+        self._hosts, self._inventory = list(self._known), {told: host for host, told in names.items()}
         return {**wrong, **ACTS[args["act"]](self, self._about(variables))}
 
     def _about(self, variables: Result) -> About:
@@ -97,7 +100,10 @@ class ActionModule(OfPlay):
             before = looks.get(one["name"])
             if before is not None and drifts.changed(one, before):
                 facts = registered_of(self._known[one["name"]], OBSERVATION).get(FACTS) or {}
-                found[one["name"]] = {"since": moment(before["seen"]).timestamp(), "paths": drifts.paths_of(facts)}
+                found[self._inventory[one["name"]]] = {
+                    "since": moment(before["seen"]).timestamp(),
+                    "paths": drifts.paths_of(facts),
+                }
         return {"hosts": found}
 
     def _drift(self, told: About) -> Result:

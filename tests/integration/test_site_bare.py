@@ -16,6 +16,7 @@ import yaml
 from tests.integration._hosts import INSIDE, LOADER, Fingerprint, Hosts, difference, fingerprint
 from tests.integration._play import COLLECTIONS, SITE, STAGE, Data, play, runfile, sha256
 from tests.integration._red import TERMINAL, one_message
+from tests.integration._reports import newest, reporting
 from tests.lab._base import run as command
 from tests.lab.lab import payload_dir
 from tests.tools.paths import ROOT, environment
@@ -567,10 +568,15 @@ def test_a_driver_from_a_repository_and_the_failure_budget(bare: Hosts, tmp_path
     bare.virgin(ENGINES, E)
     # The first host's driver does not build: with a budget of one the second is left alone.
     broken = {**runfile("3.4.1"), "rbln_failure_budget": "1", "rbln_serial": 1}
-    run = play("site", bare.inventory(ENGINES, E, **broken))
+    run = play("site", bare.inventory(ENGINES, E, **broken), env=reporting())
     bare.state[ENGINES] = "dirty"
     assert run.code == 2 and "rbln_failure_budget is 1" in run.failed(E)[-1].msg, [one.msg for one in run.failed()]
     assert "3.4.1.run ended with code" in run.failed(ENGINES)[-1].msg
+    failed, left = newest("site")["hosts"]
+    assert (failed["name"], failed["state"], left["name"], left["state"]) == (ENGINES, "failed", E, "not reached")
+    why = failed["failure"]
+    assert why["task"] and "3.4.1.run ended with code" in why["cause"] and why["next_step"], why
+    assert "rbln_failure_budget is 1" in left["reason"] and left["changes"] == [], left
     untouched(bare, E)
     bare.state[E] = "dirty"
     repo = signed_repository(tmp_path)

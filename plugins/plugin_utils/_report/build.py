@@ -5,25 +5,22 @@
 
 from __future__ import annotations
 
-import datetime
 import typing as t
 from dataclasses import dataclass, field
 
 from .._nodes.overview import HostState, node_words
 from .._plan.words import change, natural
-from .._rollout.states import stamp
-from .._rollout.turns import all_of
 from .._text.line import line
 from . import document as doc
 from .document import ClusterPart, Document, Failure, Host, Made, Planned, Turn, judged
 from .look import results
 from .run import HostLog, Run
 from .totals import pools, summary
+from .waves import NEVER, waves
+from .words import LONGEST, parted, shown, text, when
 
-# Characters of a text, of a message whose next step is its end, and errors of a cluster that are told.
-LONGEST, MESSAGE, ERRORS = 600, 6000, 20
-WAITS = "A reboot is due. Next: Reboot it, and run again."
-NEVER = "The run ended before its turn. Next: Run again."
+# Errors of a cluster that are told.
+ERRORS = 20
 
 
 @dataclass(frozen=True)
@@ -49,14 +46,10 @@ class About:
     notes: list[str] = field(default_factory=list)
 
 
-def when(seconds: float | None) -> str:
-    """A stamp of seconds since the epoch; empty for none."""
-    return "" if seconds is None else stamp(datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc))
-
-
 def document(run: Run, about: About, stats: Stats | None, now: float) -> Document:
     """The report of a run; without `stats` it was aborted."""
-    hosts = [_host(name, run, stats) for name in sorted(run.hosts, key=natural)]
+    names = shown(run.hosts)
+    hosts = [_host(name, names[name], run, stats) for name in sorted(run.hosts, key=natural)]
     clusters = _clusters(run)
     made: Made = {
         "at": when(now), "began": when(run.began), "seconds": round(max(0.0, now - run.began), 1), "run": run.id,
@@ -65,7 +58,7 @@ def document(run: Run, about: About, stats: Stats | None, now: float) -> Documen
         "ended": doc.ABORTED if stats is None else doc.WHOLE, "source": doc.OF_RUN, "version": about.version,
         "core": about.core,
     }  # fmt: skip
-    return whole(made, hosts, clusters, _waves(run, hosts), run.clock.timings(now), about.notes)
+    return whole(made, hosts, clusters, waves(run, hosts, names), run.clock.timings(now), about.notes)
 
 
 def whole(
@@ -77,7 +70,7 @@ def whole(
     notes: t.Sequence[str],
 ) -> Document:
     """The parts as a document, counted, its texts clean; not yet compared."""
-    made = {**made, "limit": line(made["limit"], LONGEST)}
+    made = {**made, "limit": text(made["limit"])}
     return judged(
         {
             "schema": doc.SCHEMA,
@@ -94,19 +87,6 @@ def whole(
     )
 
 
-def text(told: t.Any) -> str:
-    """A text of somebody else for the report: one line, without secrets."""
-    return line(told, LONGEST)
-
-
-def parted(told: str) -> tuple[str, str]:
-    """(what is wrong, what to do) of a message of ours."""
-    # Newer ansible-core says so before what a connection has said.
-    whole_text = line(told, MESSAGE).removeprefix("Task failed: ")
-    what, _next, step = whole_text.partition(" Next: ")
-    return line(what, LONGEST), line(step, LONGEST)
-
-
 def host_entry(name: str, one: HostLog) -> Host:
     """A host as it was seen, and what a run would do to it; its state is still to be judged."""
     look, node = one.look, one.node
@@ -114,7 +94,7 @@ def host_entry(name: str, one: HostLog) -> Host:
     if node:
         others += results(HostState(name, node=t.cast("t.Any", node)))
     return {
-        "name": line(name, 255),
+        "name": name,
         "state": doc.OK,
         "reason": "",
         "pool": look.pool,
@@ -156,9 +136,9 @@ def _step(step: t.Mapping[str, t.Any]) -> Planned:
     return {"text": text(f"{step['component']}: {change(step)}"), "disruption": step["disruption"]}
 
 
-def _host(name: str, run: Run, stats: Stats | None) -> Host:
+def _host(name: str, told: str, run: Run, stats: Stats | None) -> Host:
     one = run.hosts[name]
-    found = host_entry(name, one)
+    found = host_entry(told, one)
     found["seconds"] = round(run.clock.busy.get(name, 0.0), 1)
     found["failure"] = _failure(name, one, stats)
     found["state"], found["reason"] = _state(one, found, run, stats)
@@ -168,7 +148,12 @@ def _host(name: str, run: Run, stats: Stats | None) -> Host:
 def _failure(name: str, one: HostLog, stats: Stats | None) -> Failure | None:
     if stats is not None and name not in stats.failed and name not in stats.unreachable and not one.kept:
         return None
+    if one.left_alone and not one.kept:
+        return None
     task, told = one.kept or one.failed or ("", "")
+    if told and told == one.judged.get("error"):
+        # The last play repeats it.
+        task = str(one.judged["task"])
     stops = [] if one.kept else one.plan.get("stops") or []
     if stops:
         more = f" (and {len(stops) - 1} more)" if len(stops) > 1 else ""
@@ -188,6 +173,8 @@ def _state(one: HostLog, found: Host, run: Run, stats: Stats | None) -> tuple[st
         return state, f"{failure['task']}: {failure['cause']}" if failure["task"] else failure["cause"]
     if not one.results:
         return doc.NOT_REACHED, "The run ended before it." if stats is None else "No task has run on it."
+    if one.left_alone:
+        return doc.NOT_REACHED, parted(one.failed[1] if one.failed else NEVER)[0]
     if one.left and not one.left.get("goes") and not run.foretells:
         return doc.NOT_REACHED, parted(str(one.left.get("msg") or NEVER))[0]
     if stats is None and found["planned"] and not run.foretells and not one.proven:
@@ -244,53 +231,3 @@ def _cluster(cluster: str, members: t.Sequence[str], run: Run) -> ClusterPart:
         "unchanged": len(objects) - len(told),
         "errors": [error for error in errors if error][:ERRORS],
     }
-
-
-def _waves(run: Run, hosts: t.Sequence[Host]) -> list[Turn]:
-    """The hosts of the rollout in their order."""
-    try:
-        turns = all_of(str(run.cut.get("turns") or ""))
-    except (ValueError, TypeError):
-        return []
-    # Where hosts do not wait for each other there is no order.
-    order = [name for name in str(run.cut.get("order") or "").split(",") if name in turns]
-    entries = {one["name"]: one for one in hosts}
-    return [
-        _turn(name, turns[name], run, entries.get(name))
-        for name in dict.fromkeys([*order, *sorted(turns, key=natural)])
-    ]
-
-
-def _turn(name: str, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> Turn:
-    one = run.hosts.get(name) or HostLog()
-    state, reason = _way(one, cut, run, host)
-    gone = bool(one.left.get("goes")) and not run.foretells
-    ended = one.back_at if gone and state != "under way" else None
-    return {
-        "cluster": line(one.cluster, LONGEST),
-        "pool": line(cut.get("pool") or "", LONGEST),
-        "wave": int(cut.get("wave") or 0),
-        "host": line(name, 255),
-        "node": line(cut.get("node") or "", 255),
-        "state": state,
-        "began": when(one.left_at) if gone else "",
-        "ended": when(ended),
-        "seconds": round(ended - one.left_at, 1) if ended and one.left_at else None,
-        "reason": text(reason),
-    }
-
-
-def _way(one: HostLog, cut: t.Mapping[str, t.Any], run: Run, host: Host | None) -> tuple[str, str]:
-    """(state, why) of a turn."""
-    if run.foretells:
-        return "planned", str(cut.get("left") or cut.get("refused") or "")
-    if not one.left:
-        return "left", str(cut.get("refused") or NEVER)
-    if not one.left.get("goes"):
-        told = (one.left.get("failure") or {}).get("msg") or one.left.get("msg")
-        return ("failed" if one.left.get("failure") else "left"), str(told or NEVER)
-    if host is not None and host["failure"] is not None:
-        return "failed", host["failure"]["cause"]
-    if one.back_at is None:
-        return "under way", "The run ended while it was out of service. Next: Run again."
-    return ("reboot", WAITS) if one.reboot else ("done", "")

@@ -15,7 +15,6 @@ from .._answers.answer import PREFIX
 from .._nodes.overview import is_known
 from .._plan.words import count, hosts
 from .._text.screen import BAD, GOOD, PLAIN, TITLE, UNSURE, Line
-from .build import text, when
 from .document import (
     BY_PACKAGES,
     BY_PERSON,
@@ -37,6 +36,7 @@ from .document import (
 from .known import STEP
 from .look import OBSERVED, RUNTIMES
 from .markdown import by_words, lost_text, object_text
+from .words import text, when
 
 AS_WANTED = "as wanted"
 READY = "ready files"

@@ -11,10 +11,11 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._answers.answer import PREFIX, RUN, checked_facts
 from . import document as doc
-from .build import About, host_entry, judge, text, when, whole
+from .build import About, host_entry, judge, whole
 from .document import Document, Host, Made
 from .look import OBSERVED, look
 from .run import HostLog
+from .words import shown, text, when
 
 NOTHING = "No facts of it are cached, and no earlier report has seen it."
 PART = "The facts of it that are cached are not whole."
@@ -30,7 +31,8 @@ def known(
 
     `looks` are the hosts as earlier reports have seen them, `last` the newest of these.
     """
-    hosts = [_host(name, cached, looks.get(name), last) for name, cached in facts.items()]
+    names = shown(facts)
+    hosts = [_host(names[name], cached, looks.get(name), last) for name, cached in facts.items()]
     made: Made = {
         "at": when(now), "began": "", "seconds": None, "run": last["made"]["run"] if last else "", "by": about.by,
         "job": about.job, "playbook": about.playbook, "check": False, "limit": about.limit, "tags": [],

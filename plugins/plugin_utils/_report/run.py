@@ -20,6 +20,8 @@ SET_FACT = ("set_fact", "ansible.builtin.set_fact", "ansible.legacy.set_fact")
 # Roles whose tasks change a host, and the variables that tell of its end.
 CHANGING = tuple(f"{PREFIX}_{name}" for name in ("driver", "container_toolkit", "validator", "rollout"))
 REPORT = f"{PREFIX}_report"
+# The group of the hosts that a spent failure budget leaves alone.
+LEFT_ALONE = "npu_left_alone"
 FAILURE, REBOOT = f"{PREFIX}_failure", f"{PREFIX}_driver_reboot_required"
 
 Data = t.Mapping[str, t.Any]
@@ -65,6 +67,7 @@ class HostLog:
     # Whether a task of a role that changes hosts has run.
     begun: bool = False
     reboot: bool = False
+    left_alone: bool = False
     left: Data = field(default_factory=dict)
     left_at: float | None = None
     back: Data = field(default_factory=dict)
@@ -125,6 +128,8 @@ class Run:
             self._take(host, one, task, data(), now)
         elif task.action in SET_FACT:
             self._noted(one, data().get(FACTS) or {})
+        elif task.action.rpartition(".")[2] == "group_by":
+            one.left_alone = one.left_alone or data().get("add_group") == LEFT_ALONE
         if changed and how not in (FAILED, RESCUED) and not self.check:
             made = changes_of(task.module or task.action, task.name, data())
             one.changes += [text for text in made if text not in one.changes]
@@ -184,9 +189,9 @@ class Run:
     def _worked(self, host: str, one: HostLog, task: TaskOf, data: Data, now: float) -> None:
         if data.get("objects"):
             self.dry = task.check
-        self.worked(host, one, data)
+        self.worked(host, one, data, task.name)
 
-    def worked(self, host: str, one: HostLog, data: Data) -> None:
+    def worked(self, host: str, one: HostLog, data: Data, task: str = "") -> None:
         """Keep what an act on the cluster of a host has said."""
         if isinstance(data.get("member"), t.Mapping):
             one.cluster = str(data["member"].get("cluster") or "")
@@ -195,7 +200,7 @@ class Run:
         if isinstance(data.get("result"), t.Mapping):
             kept = {key: data["result"].get(key) for key in ("node", "allocatable")}
             bad = data.get("ok") is False or bool(data.get("failed"))
-            one.judged = {**kept, "error": str(data.get("msg") or "") if bad else ""}
+            one.judged = {**kept, "task": task, "error": str(data.get("msg") or "") if bad else ""}
         for name, state in (data.get("states") or {}).items():
             self.hosts.setdefault(name, HostLog()).node = state
 

@@ -60,7 +60,7 @@ def test_a_damaged_page_is_refused_where_json_refuses_it() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b'{"items": []} 1', b"\xff{}", b'{"items": [1}', b"{1: 2}"])
 def test_what_is_no_page_is_told_by_its_first_characters(data: bytes) -> None:
-    known, found = parsed_object(data, reading("v1", "Node", False, lambda item: True))
+    known, found = parsed_object(data, reading("v1", "Node", False, lambda item: True, dict))
     assert (known, found) == ((True, {}) if not data else (False, {"message": data.decode("utf-8", "replace")}))
 
 
@@ -70,7 +70,7 @@ def test_of_objects_that_are_not_kept_only_the_text_is_in_memory() -> None:
     ]
     data = json.dumps({"items": items}).encode()
     seen = []
-    read = reading("v1", "Node", False, lambda item: bool(seen.append(item["metadata"]["name"])))
+    read = reading("v1", "Node", False, lambda item: bool(seen.append(item["metadata"]["name"])), dict)
     tracemalloc.start()
     try:
         assert read(data) == {"items": []}

@@ -93,6 +93,17 @@ def only(found: Document) -> Any:
     return host
 
 
+def test_hosts_whose_names_are_alike_on_a_screen_stay_apart() -> None:
+    names = ["a", "a\x1b[31m", "x" * 300 + "1", "x" * 300 + "2", "b  c", "b c"]
+    told = Told(*names)
+    for name in names:
+        told.task(name, "Show", {"msg": name}, runs.FAILED)
+    found = told.end(failed=set(names))
+    shown = [one["name"] for one in found["hosts"]]
+    assert len(set(shown)) == 6 and {"a", "b c"} <= set(shown) and all(len(name) <= 255 for name in shown)
+    assert not any("\x1b" in name or "  " in name for name in shown)
+
+
 def test_a_host_in_order() -> None:
     told = Told("npu1")
     told.observed("npu1", check("passthrough", None, "info"))
@@ -187,6 +198,33 @@ def test_a_failure_that_the_play_keeps_is_the_cause() -> None:
     host = only(told.end(failed={"npu1"}))
     assert host["failure"] == {"task": "Driver", "cause": "It does not build.", "next_step": "Install the headers."}
     assert (host["state"], host["reason"]) == ("failed", "Driver: It does not build.")
+
+
+def test_a_host_that_a_spent_budget_leaves_alone_has_not_failed() -> None:
+    """The last play fails it, so that the run ends with another code than 0."""
+    told = Told("npu1")
+    told.observed("npu1")
+    told.planned("npu1", step())
+    told.task("npu1", "Stop", {"add_group": "npu_left_alone"}, action="ansible.builtin.group_by")
+    why = "The rollout has stopped, as rbln_failure_budget is 1. This host was left as it is. Next: Repair the failed."
+    told.task("npu1", "Fail the hosts that failed before", {"msg": why}, runs.FAILED, action="ansible.builtin.fail")
+    host = only(told.end(failed={"npu1"}))
+    assert (host["state"], host["failure"]) == ("not reached", None)
+    assert host["reason"] == why.partition(" Next: ")[0]
+
+
+def test_what_the_cluster_says_against_a_host_is_the_failure_of_that_task() -> None:
+    where: Any = {"action": "rebellions.npu.rbln_operands", "role": "rebellions.npu.rbln_operands"}
+    told = Told("npu1")
+    told.observed("npu1")
+    told.task(
+        "npu1", "Judge the host", {"result": {"node": {}}, "ok": False, "msg": "No node. Next: Join it."}, **where
+    )
+    told.task("npu1", "Fail the hosts that failed before", {"msg": "No node. Next: Join it."}, runs.FAILED,
+              action="ansible.builtin.fail")  # fmt: skip
+    assert only(told.end(failed={"npu1"}))["failure"] == {
+        "task": "Judge the host", "cause": "No node.", "next_step": "Join it."
+    }  # fmt: skip
 
 
 def test_stops_of_a_plan_are_the_cause_with_their_own_next_step() -> None:
