@@ -111,6 +111,27 @@ def test_a_run_that_is_aborted_is_reported_and_ends_as_without_it(tmp_path: Path
     assert ran.said.count("Report: ") == 4 and "WARNING" not in ran.said, ran.said
 
 
+def test_an_aborted_run_tells_failures_that_nothing_rescued(tmp_path: Path) -> None:
+    fail = {"name": "Try", "ansible.builtin.fail": {"msg": "It failed."}}
+    rescued = {"block": [fail], "rescue": [{"ansible.builtin.debug": {"msg": "rescued"}}]}
+    wait = {"name": "Wait", "ansible.builtin.command": "sleep 20"}
+    ran = Ran(tmp_path, play(SHOW, rescued, FAIL, wait), "-l", "a,b")
+    assert ran.comes_to("TASK [Wait]"), ran.said
+    time.sleep(0.5)
+    ran.process.send_signal(signal.SIGTERM)
+    assert ran.end() == -signal.SIGTERM, ran.said
+    a, b = ran.report()["hosts"]
+    assert (a["state"], a["failure"]) == ("not seen", None)
+    assert (b["state"], b["failure"]["task"], b["failure"]["cause"]) == ("failed", "Build", "No compiler.")
+
+
+def test_a_file_to_include_that_is_not_there_is_the_cause(tmp_path: Path) -> None:
+    ran = Ran(tmp_path, play(SHOW, {"name": "More", "ansible.builtin.include_tasks": "nowhere.yml"}), "-l", "a")
+    assert ran.end() == 2, ran.said
+    (a,) = ran.report()["hosts"]
+    assert a["state"] == "failed" and a["failure"]["task"] == "More" and "nowhere.yml" in a["failure"]["cause"], a
+
+
 def test_what_is_wrong_with_the_report_is_one_warning_and_the_run_ends_well(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the folder would be")
     ran = Ran(tmp_path, play(SHOW), "-l", "a", "-e", "rbln_report_formats=pdf,json")
