@@ -20,19 +20,21 @@ PACKAGE = r"""set -e
 mkdir -p /tmp/p/DEBIAN
 printf 'Package: containerd-tuning\nVersion: 1.0\nArchitecture: all\nMaintainer: x <x@y>\n' >/tmp/p/DEBIAN/control
 printf 'Description: x\n' >>/tmp/p/DEBIAN/control
-printf '#!/bin/sh\ngrep -rl enable_cdi /etc/containerd | xargs sed -i "s/enable_cdi.*/enable_cdi = false/"\n' \
-  >/tmp/p/DEBIAN/postinst
+cat >/tmp/p/DEBIAN/postinst <<'EOF'
+#!/bin/sh
+sed -i '/cri.v1.runtime"]$/a cdi_spec_dirs = ["/nowhere"]' /etc/containerd/config.toml
+EOF
 chmod 755 /tmp/p/DEBIAN/postinst
 dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
 apt-get install -y /tmp/containerd-tuning.deb
 """
 
 
-# What a person does with an editor: the file that the runtime reads last, and the CDI specification.
+# What a person does with an editor to two files that a run has written.
 EDIT = r"""set -e
-f=$(grep -rl enable_cdi /etc/containerd | tail -1)
+f=$(grep -rl enable_cdi /etc/containerd)
 sed -i 's/enable_cdi.*/enable_cdi = false/' "${f:?no file of containerd sets enable_cdi}"
-for f in /var/run/cdi/*.yaml; do sed -i 's/^kind:.*/kind: example.com\/npu/' "$f"; done
+sed -i '0,/rbln0/s//rbln9/' /var/run/cdi/rbln.yaml
 """
 
 
@@ -41,8 +43,8 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     first = play("drift", nodes.inventory(), env=reporting())
     assert first.code == 0, first.out[-2000:] + first.err[-2000:]
     nodes.state.update({A: "dirty", B: "dirty"})
-    nodes.lab.exec(B, "sleep 1.1\n" + PACKAGE)
-    nodes.lab.exec(A, EDIT)
+    nodes.lab.exec(A, "sleep 1.1\n" + PACKAGE)
+    nodes.lab.exec(B, EDIT)
     accounts = nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "get", "serviceaccounts", "-o", "name").stdout.split()
     gone = next(name for name in accounts if not name.endswith("/default"))
     nodes.lab.kubectl("-n", NAMESPACE_OF_TESTS, "delete", gone)
@@ -50,11 +52,11 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert found.code == 3, found.out[-3000:] + found.err[-1000:]
     said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
-    edited = {one["what"].partition(" ")[0]: one for one in said[A]}
-    assert {one["by"] for one in said[A]} == {"person"} and {"containerd", "CDI"} <= set(edited), said
+    edited = {one["what"].partition(" ")[0]: one for one in said[B]}
+    assert {one["by"] for one in said[B]} == {"person"} and {"containerd", "CDI"} <= set(edited), said
     assert edited["containerd"]["evidence"].startswith("/etc/containerd/"), said
     assert "was written, its owner is root; no package manager did that" in edited["CDI"]["evidence"], said
-    by = [one for one in said[B] if one["by"] == "package manager"]
+    by = [one for one in said[A] if one["by"] == "package manager"]
     assert by and all(one["what"].startswith("containerd") for one in by), said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
     assert (
@@ -70,5 +72,5 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     assert "A run would change 2 hosts as before: it-a, it-b." in again.out
     assert "has drifted" not in again.out
     play("site", nodes.inventory()).good(BOTH)
-    nodes.lab.exec(B, "dpkg --purge containerd-tuning")
+    nodes.lab.exec(A, "dpkg --purge containerd-tuning")
     nodes.state.update({A: "done", B: "done"})
