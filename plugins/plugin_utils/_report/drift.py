@@ -38,7 +38,7 @@ from .look import OBSERVED, RUNTIMES
 from .markdown import by_words, lost_text, object_text
 from .words import text, when
 
-AS_WANTED = "as wanted"
+AS_WANTED, PASSED = "as wanted", "passed"
 READY = "ready files"
 # What of a host is compared. An architecture never changes.
 COMPARED = ("os", "kernel", "driver", "firmware", "runtime")
@@ -67,31 +67,34 @@ def compared(now: Host, before: Host) -> tuple[list[Drift], list[NotKnown]]:
     """(the same, what was known then and is not now): what is not known has not changed."""
     if not now["pool"] or not before["pool"]:
         return [], []
-    pairs = [(what, before["versions"][what], now["versions"][what]) for what in COMPARED]
+    # What was not known last either, as it was known before.
+    kept = {one["what"]: one["was"] for one in before["not_known"]}
+    pairs = [(what, kept.get(what, before["versions"][what]), now["versions"][what]) for what in COMPARED]
     pairs = [pair for pair in pairs if is_known(pair[0], pair[1])]
     found = [_entry(what, was, told) for what, was, told in pairs if told != was and is_known(what, told)]
     lost = [_lost(what, was, "") for what, was, told in pairs if not is_known(what, told)]
-    if before["npus"] is not None and now["npus"] is None:
-        lost.append(_lost("NPUs", str(before["npus"]), ""))
-    elif before["npus"] is not None and now["npus"] != before["npus"]:
-        found.append(_entry("NPUs", str(before["npus"]), str(now["npus"])))
-    steps = _planned(now, before, {one["what"] for one in [*found, *lost]})
+    npus = kept.get("NPUs") if before["npus"] is None else str(before["npus"])
+    if npus is not None and now["npus"] is None:
+        lost.append(_lost("NPUs", npus, ""))
+    elif npus is not None and str(now["npus"]) != npus:
+        found.append(_entry("NPUs", npus, str(now["npus"])))
+    steps = _planned(now, before, {one["what"] for one in [*found, *lost]}, kept)
     found += [one for one in steps if UNKNOWN not in one["is"]]
     lost += [_lost(one["what"], one["was"], one["is"]) for one in steps if UNKNOWN in one["is"]]
     if not found:
         # What no step repairs and no version tells is told by its check alone.
-        passed = set(before["checks"]["passed"])
+        passed = {*before["checks"]["passed"], *(what for what, was in kept.items() if was == PASSED)}
         checks = [check for check in now["checks"]["others"] if check["id"] in passed]
         found = [
-            _entry(check["id"], "passed", f"{check['result']}: {check['detail']}")
+            _entry(check["id"], PASSED, f"{check['result']}: {check['detail']}")
             for check in checks
             if check["result"] in (FAILED, WARNING)
         ]
-        lost += [_lost(check["id"], "passed", check["detail"]) for check in checks if check["result"] == UNKNOWN]
+        lost += [_lost(check["id"], PASSED, check["detail"]) for check in checks if check["result"] == UNKNOWN]
     return found, lost
 
 
-def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
+def _planned(now: Host, before: Host, known: t.Collection[str], kept: t.Collection[str]) -> list[Drift]:
     """Steps that the plan did not have: what was as wanted is not any more."""
     if not now["planned"]:
         return []
@@ -99,7 +102,7 @@ def _planned(now: Host, before: Host, known: t.Collection[str]) -> list[Drift]:
     chosen = {"driver", "firmware"} if now["wanted"] != before["wanted"] else set()
     # What the last run was to do is as wanted since it has done it.
     done = before["changes"] and before["state"] == CHANGED and not before["reason"]
-    old = {step["text"].partition(": ")[0] for step in before["planned"] or () if not done}
+    old = {step["text"].partition(": ")[0] for step in before["planned"] or () if not done}.difference(kept)
     found = []
     for step in now["planned"]:
         what, _colon, change = step["text"].partition(": ")

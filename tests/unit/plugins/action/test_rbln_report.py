@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from ansible_collections.rebellions.npu.plugins.action import rbln_report
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files import Place, write
 from ansible_collections.rebellions.npu.tests.unit.fixtures import planned, reports
 
@@ -80,3 +84,62 @@ def test_in_check_mode_no_file_is_written_and_a_wrong_place_fails_the_task(tmp_p
     done = run(tmp_path, "-e", "rbln_report_path=/proc/x")
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 2 and "cannot be written" in said and "Next: Give it a folder" in said, said
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, host: str) -> Any:
+        return self[host]
+
+
+class Report(rbln_report.ActionModule):
+    """The action of a play with these arguments; `shown` are the lines of its screen."""
+
+    def __init__(self, **args: Any) -> None:
+        self.shown: list[str] = []
+        self._task: Any = SimpleNamespace(
+            args=args,
+            check_mode=False,
+            async_val=0,
+            action="rbln_report",
+            get_path=lambda: "/x/drift.yml:1",
+            _uuid="a-b",
+        )
+        self._connection: Any = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
+        self._display: Any = SimpleNamespace(display=lambda text, **_more: self.shown.append(text))
+
+
+def drift_of(folder: Path, hosts: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], list[str]]:
+    """The result and the screen of the act drift over hosts that have registered this."""
+    options = {"path": str(folder), "formats": ["json"], "keep": 0}
+    monkeypatch.setattr(rbln_report, "_configured", lambda: dict(options))
+    action = Report(act="drift")
+    variables = {"inventory_hostname": "x", "ansible_play_hosts_all": list(hosts), "hostvars": HostVars(hosts)}
+    return action.run(None, variables), action.shown
+
+
+def registered(**driver: Any) -> dict[str, Any]:
+    seen = cached()
+    seen["rbln"]["driver"].update(driver)
+    plan = {"steps": [], "stops": [], "wanted": {}}
+    return {"rbln_discover_observation": {"ansible_facts": seen}, "rbln_preflight_plan": plan}
+
+
+def test_what_is_not_known_any_more_is_reported_and_is_no_drift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two names that are one on a screen.
+    names = ["npu1", "npu1\x1b[1m"]
+    first, _shown = drift_of(tmp_path, {name: registered() for name in names}, monkeypatch)
+    assert first["drifted"] is False and first["since"] == ""
+    lost = registered(version_loaded=None, version_on_disk=None, loaded=None)
+    now, shown = drift_of(tmp_path, {names[0]: copy.deepcopy(lost), names[1]: registered()}, monkeypatch)
+    assert now["drifted"] is False and "Not known of npu1 now: driver (was 3.2.2)" in shown
+    found = json.loads(max(tmp_path.glob("*.json"), key=lambda path: path.stat().st_mtime_ns).read_text("utf-8"))
+    assert [(one["name"], one["not_known"]) for one in found["hosts"]] == [
+        ("npu1", [{"what": "driver", "was": "3.2.2", "why": ""}]), ("npu1 (2)", []),
+    ]  # fmt: skip
+    # It answers again, with another version than it had.
+    back, shown = drift_of(
+        tmp_path, {names[0]: registered(version_loaded="3.1.0"), names[1]: registered()}, monkeypatch
+    )
+    assert back["drifted"] is True and "  driver: 3.2.2 -> 3.1.0 (3.2.2 on disk)" in shown, shown

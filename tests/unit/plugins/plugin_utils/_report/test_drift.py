@@ -84,6 +84,27 @@ def test_a_number_a_step_and_a_check_that_are_not_known_are_no_drift() -> None:
     assert [one["what"] for one in drifts.changed(now, before)] == ["kernel"]
 
 
+def test_what_is_known_again_is_compared_with_what_was_known_before() -> None:
+    before, lost = pair()
+    lost["versions"]["driver"], lost["npus"] = "unknown", None
+    lost["planned"] = [{"text": "CDI spec: unknown -> current", "disruption": "none"}]
+    reports._not_passed(lost, "driver/driver_loaded", "unknown", "denied", "Run as root.")
+    lost["not_known"] = drifts.compared(lost, before)[1]
+    # It stays not known.
+    again = copy.deepcopy(lost)
+    assert drifts.compared(again, lost) == ([], lost["not_known"]) and len(lost["not_known"]) == 4
+    now = copy.deepcopy(before)
+    assert drifts.compared(now, lost) == ([], [])
+    now["versions"]["driver"], now["npus"] = "3.0.2", 7
+    now["planned"] = [{"text": "CDI spec: stale -> current", "disruption": "none"}]
+    assert told_of(drifts.changed(now, lost)) == [
+        ("driver", "3.1.0", "3.0.2"), ("NPUs", "8", "7"), ("CDI spec", "as wanted", "stale")
+    ]  # fmt: skip
+    now = copy.deepcopy(before)
+    reports._not_passed(now, "driver/driver_loaded", "failed", "not loaded", "Load it.")
+    assert told_of(drifts.changed(now, lost)) == [("driver/driver_loaded", "passed", "failed: not loaded")]
+
+
 def test_a_runtime_that_is_gone_or_stopped_has_changed() -> None:
     before, now = pair()
     for told in ("none", "containerd STOPPED", "containerd 2.1.4 STOPPED"):
