@@ -14,20 +14,32 @@ import typing as t
 from ansible import context
 from ansible.errors import AnsibleFilterError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
-from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import require_hosts
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import POOL, require_hosts
 
 # Options of ansible-playbook that run nothing; tools use them without an inventory.
 LOOKS = ("syntax", "listhosts", "listtasks", "listtags")
 
 
 def to_group_with_hosts(
-    group: str, groups: t.Mapping[str, list[str]], run: list[str], limit: t.Any = "", pool: t.Any = ""
+    group: str,
+    groups: t.Mapping[str, list[str]],
+    run: list[str],
+    limit: t.Any = "",
+    pool: t.Any = "",
+    named: bool = False,
 ) -> str:
-    """The pattern of the group, within `pool` if there is one; AnsibleFilterError when the run reaches no host."""
+    """The pattern of the group, within `pool` if there is one; AnsibleFilterError when the run reaches no host.
+
+    With `named` an empty pool is no pool, where it otherwise means all hosts.
+    """
     pattern = "%s,&%s" % (group, pool) if pool else group
     if any(context.CLIARGS.get(option) for option in LOOKS):
         return pattern
     try:
+        if named and not pool:
+            raise NpuError(
+                "%s is empty, which names no host." % POOL, "Name a group, such as %s for all hosts." % group
+            )
         require_hosts(group, groups, run, limit if isinstance(limit, str) else "", str(pool or ""))
     except NpuError as exc:
         raise AnsibleFilterError(str(exc)) from None

@@ -120,7 +120,9 @@ class Controller:
         check: bool = False,
         part: tuple[int, int] = (1, 1),
         verbosity: int = 0,
+        judged: bool = True,
     ) -> Job:
+        """Launch a template; without `judged` the answers are those that no survey has judged."""
         template = self.api.named("job_templates", name)
         assert not limit or template["ask_limit_on_launch"]
         assert not check or template["ask_job_type_on_launch"]
@@ -132,7 +134,8 @@ class Controller:
         # A copy: a job works on a copy of the project, too.
         shutil.copytree(PROJECT, where / "project")
         variables: Data = json.loads(template["extra_vars"] or "{}")
-        variables.update({key: Unsafe(value) for key, value in self.answers(template, answers or {}).items()})
+        found = self.answers(template, answers or {}) if judged else answers or {}
+        variables.update({key: Unsafe(value) for key, value in found.items()})
         for credential in self.api.linked("job_templates", name, "credentials", "credentials"):
             variables.update(self.injected(credential, where))
         (where / "env" / "extravars").write_text(yaml.dump(variables, Dumper=Dumper, allow_unicode=True))
@@ -161,11 +164,11 @@ class Controller:
                 assert "rbln" in json.loads((cache / host).read_text())
                 shutil.copy(cache / host, self.facts / host)
         out = run.stdout.read()
-        found = {
+        counts = {
             host: (int(ok), int(changed), int(lost) + int(failed))
             for host, ok, changed, lost, failed in RECAP.findall(re.sub(r"\x1b\[[0-9;]*m", "", out))
         }
-        return Job(run.rc, out, found, where)
+        return Job(run.rc, out, counts, where)
 
     def answers(self, template: Data, given: t.Mapping[str, str]) -> dict[str, str]:
         """Answers as text, as surveys and schedules give them; a question without one has its default."""

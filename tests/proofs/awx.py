@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import typing as t
 from pathlib import Path
@@ -103,7 +104,7 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     controller = Controller(api, folder / "awx", json.loads(where.read_text()))
     # These hosts have no cluster.
     api.links[("job_templates", api.named("job_templates", "NPU Plan")["id"], "credentials")].clear()
-    for name in ("Discover", "Site", "Upgrade", "Validate", "Remove"):
+    for name in ("Discover", "Site", "Upgrade", "Validate", "Doctor", "Support", "Remove"):
         api.links[("job_templates", api.named("job_templates", "NPU " + name)["id"], "credentials")].clear()
     pools: dict[str, list[str]] = {}
     with part.case("Discover"):
@@ -153,10 +154,47 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
             job = controller.launch("NPU Upgrade", answers).good(A, B)
             assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
             controller.launch("NPU Upgrade", answers).unchanged(A, B)
-        with part.case("Remove"):
-            controller.launch("NPU Remove", {"rbln_pool": "npu_nodes"}, check=True).good(A, B)
-            controller.launch("NPU Remove", {"rbln_pool": "npu_nodes"}).good(A, B)
+        seen(part, controller, folder)
+        removed(part, controller)
     hosts.state.update({A: "dirty", B: "dirty"})
+
+
+def seen(part: Part, controller: Controller, folder: Path) -> None:
+    """What changes nothing: the doctor, and an archive in the folder that the survey asks for."""
+    with part.case("Doctor finds no fault"):
+        job = controller.launch("NPU Doctor").unchanged(A, B)
+        assert "2 hosts: " in job.out and "with faults" not in job.out, job.out[-3000:]
+    with part.case("Support of one host, by a limit"):
+        where = folder / "archives"
+        where.mkdir()
+        controller.launch("NPU Support", {"rbln_support_path": "%s/" % where}, limit=A).unchanged(A)
+        (path,) = where.iterdir()
+        with tarfile.open(path) as archive:
+            (name,) = [name for name in archive.getnames() if name.endswith("/manifest.json")]
+            manifest = json.load(t.cast("t.IO[bytes]", archive.extractfile(name)))
+        assert {host: one["state"] for host, one in manifest["hosts"].items()} == {A: "collected"}
+        assert path.stat().st_mode & 0o777 == 0o600 and len(manifest["files"]) > 20
+
+
+def removed(part: Part, controller: Controller) -> None:
+    """Remove needs an answer, foretells what it does, keeps to its limit, and has then nothing to do."""
+    every = {"rbln_pool": "npu_nodes"}
+    with part.case("Remove without an answer removes nothing: AWX refuses it, and so does the playbook"):
+        asked = controller.api.surveys[("job_templates", controller.api.named("job_templates", "NPU Remove")["id"])]
+        assert [(one["required"], one["min"]) for one in asked["spec"]] == [(True, 1)]
+        for empty in ("", " "):
+            job = controller.launch("NPU Remove", {"rbln_pool": empty}, judged=False)
+            assert job.code != 0 and not job.hosts and "rbln_pool is " in job.out, job.out[-3000:]
+    with part.case("Remove in check mode foretells it, and everything is still there"):
+        job = controller.launch("NPU Remove", every, check=True).good(A, B)
+        assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
+        controller.launch("NPU Validate").good(A, B)
+    with part.case("Remove with a limit, then of all, then with nothing to do"):
+        controller.launch("NPU Remove", every, limit=A).good(A)
+        controller.launch("NPU Validate", limit=B).good(B)
+        job = controller.launch("NPU Remove", every).good(A, B)
+        assert job.hosts[B][1] > 0 == job.hosts[A][1], job.hosts
+        controller.launch("NPU Remove", every).unchanged(A, B)
 
 
 def credential(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:

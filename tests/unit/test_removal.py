@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import typing as t
 from pathlib import Path
 
@@ -203,3 +206,19 @@ def test_the_certificate_goes_before_the_bundle_is_built_and_the_note_of_it_last
         )
         # A file there is trusted too, or is read as a certificate because of its name.
         assert not re.search(r"/anchors/|\.crt$", values["__rbln_driver_ca_built"])
+
+
+@pytest.mark.parametrize("book", ["remove.yml", "awx_project/remove.yml"])
+def test_an_empty_pool_removes_nothing_from_any_host(book: str, tmp_path: Path) -> None:
+    """Nobody answered the survey of AWX, or a variable of a shell was not set."""
+    host = {"ansible_connection": "ansible.builtin.local", "ansible_python_interpreter": "/nowhere/python"}
+    (tmp_path / "hosts.json").write_text(json.dumps({"npu_nodes": {"hosts": {"a": host}}}))
+    settings = {name: os.environ[name] for name in ("LANG", "LC_ALL", "PATH") if name in os.environ}
+    settings.update(ANSIBLE_COLLECTIONS_PATH=str(ROOT.parents[2]), ANSIBLE_NOCOLOR="true", HOME=str(tmp_path))
+    argv = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", str(ROOT / "playbooks" / book)]
+    done = subprocess.run(
+        [*argv, "-e", "rbln_pool="], cwd=tmp_path, env=settings, capture_output=True, text=True, check=False
+    )
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0 and "rbln_pool is empty, which names no host. Next: Name a group" in said
+    assert "TASK" not in said, said

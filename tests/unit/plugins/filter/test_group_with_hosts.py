@@ -39,6 +39,15 @@ def test_a_pool_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         FILTER("npu_nodes", groups, ["b"], "b", "one")
 
 
+def test_what_removes_takes_no_empty_pool_for_all_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "CLIARGS", {})
+    groups = {"npu_nodes": ["a", "b"], "one": ["a"]}
+    assert FILTER("npu_nodes", groups, ["a", "b"], "", "one", named=True) == "npu_nodes,&one"
+    for empty in ("", None):
+        with pytest.raises(AnsibleFilterError, match="rbln_pool is empty, .* Next: Name a group, such as npu_nodes"):
+            FILTER("npu_nodes", groups, ["a", "b"], "", empty, named=True)
+
+
 @pytest.mark.parametrize("option", LOOKS)
 def test_what_runs_nothing_needs_no_inventory(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments: dict[str, Any] = {option: True}
