@@ -73,6 +73,11 @@ disk:
   returned: success
   type: list
   elements: dict
+hung:
+  description: Paths whose file system does not answer, such as one of a server that is away.
+  returned: success
+  type: list
+  elements: str
 names:
   description: For each name whether the host resolves it, as C(state) and C(detail).
   returned: success

@@ -8,6 +8,9 @@ Reads only.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import json
 import os
 import re
 import socket
@@ -16,9 +19,10 @@ import typing as t
 from urllib.parse import urlsplit
 
 from .._base.mask import mask
+from .._host.apart import Keep, Outcome, apart
 from .._host.handles import find_open
 from .._host.host import Host, Probe
-from .._host.probe import ABSENT, FAILED
+from .._host.probe import ABSENT, FAILED, TIMEOUT, VALUE
 from .._host.proc import ProcessTable
 from .._host.systemd import ask_units
 
@@ -49,10 +53,12 @@ def symptoms(
     """
     asked = ask_units(host, list(units), timeout)
     found = asked.get({})
+    disk, hung = _spaces(host, timeout)
     holders = find_open(host, (*LOCKS, *devices))
     return {
         "clock": time.time(),
-        "disk": [one for one in map(_space, _apart(host)) if one],
+        "disk": disk,
+        "hung": hung,
         "names": {name: _resolved(host, name, timeout).to_dict() for name in names},
         "units": {name: unit.active_state for name, unit in found.items() if unit.loaded},
         "proxies": _proxies(host, {name: unit.main_pid for name, unit in found.items()}, timeout),
@@ -61,30 +67,43 @@ def symptoms(
     }
 
 
-def _apart(host: Host) -> t.Iterator[tuple[str, str]]:
-    """(path, where it really is) of PATHS, each file system once."""
-    seen = set()
-    for path in PATHS:
-        found = host.stat(path)
-        if found.ok and found.value.device not in seen:
-            seen.add(found.value.device)
-            yield path, host.real(path)
+def _spaces(host: Host, timeout: float) -> tuple[list[Data], list[str]]:
+    """(PATHS, each file system once; those that do not answer): one of a server that is away hangs whoever asks."""
+    found: dict[int, Data] = {}
+    hung: list[str] = []
+    left = list(PATHS)
+    while left:
+        outcome = apart(functools.partial(_space, host, left), timeout, Keep(64 * 1024))
+        lines = outcome.data.splitlines()
+        for one in filter(None, map(json.loads, lines)):
+            found.setdefault(one.pop("device"), one)
+        left = left[len(lines) :]
+        if left and outcome.state == TIMEOUT:
+            hung.append(left[0])
+        left = left[1:]
+    return list(found.values()), hung
 
 
-def _space(place: tuple[str, str]) -> Data | None:
-    try:
-        info = os.statvfs(place[1])
-    except OSError:
-        return None
-    return {
-        "path": place[0],
-        "size": info.f_blocks * info.f_frsize,
-        "free": info.f_bavail * info.f_frsize,
-        # Some file systems count no inodes.
-        "inodes": info.f_files,
-        "inodes_free": info.f_favail,
-        "read_only": bool(info.f_flag & os.ST_RDONLY),
-    }
+def _space(host: Host, paths: t.Sequence[str], write: t.Callable[[bytes], t.Any]) -> Outcome:
+    """A line for each of the paths, as soon as it has answered; null where there is none."""
+    for path in paths:
+        seen = host.stat(path)
+        told: Data | None = None
+        if seen.ok:
+            with contextlib.suppress(OSError):
+                info = os.statvfs(host.real(path))
+                told = {
+                    "device": seen.value.device,
+                    "path": path,
+                    "size": info.f_blocks * info.f_frsize,
+                    "free": info.f_bavail * info.f_frsize,
+                    # Some file systems count no inodes.
+                    "inodes": info.f_files,
+                    "inodes_free": info.f_favail,
+                    "read_only": bool(info.f_flag & os.ST_RDONLY),
+                }
+        write(json.dumps(told).encode() + b"\n")
+    return Outcome(VALUE)
 
 
 def _resolved(host: Host, name: str, timeout: float) -> Probe:

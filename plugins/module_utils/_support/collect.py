@@ -21,12 +21,12 @@ import zlib
 
 from .._base.records import dataclass
 from .._base.vendor import VendorProfile
+from .._host.apart import Keep, Outcome, apart, be_quiet, run
 from .._host.command import search_path
 from .._host.host import Host, open_file
 from .._host.probe import ABSENT, FAILED, TIMEOUT, TOO_LARGE, VALUE
 from .._observe.observe import answer
 from .hide import masked_line, without_secrets
-from .run import Keep, Outcome, apart, be_quiet, run
 from .sources import FILES, Source, of_host, plain, unit_names
 
 OBSERVATION = "observation.json"
@@ -40,7 +40,12 @@ DMI = "/sys/class/dmi/id"
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 COMMANDS = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?")
 
+# Bytes of the names of files in a directory.
+NAMES = 8 * 1024 * 1024
+
 Write = t.Callable[[bytes], t.Any]
+# When a file was changed, and its path.
+Found = t.Tuple[float, str]
 
 
 @dataclass(frozen=True)
@@ -189,22 +194,47 @@ class Collector:
 
     def _directory(self, source: Source) -> None:
         """The newest files of a directory. Links are not followed: who may write there could name any file by one."""
-        listed = self.host.listdir(source.directory)
-        names = [one for one in listed.get([]) if any(fnmatch.fnmatchcase(one, each) for each in source.patterns)]
-        found = []
-        for name in names:
-            path = posixpath.join(source.directory, name)
-            info = self.host.stat(path, follow=False).get()
-            if info and info.kind == "file":
-                found.append((info.mtime, path))
-        if not listed.ok or not found:
-            why = listed.detail or "no file in it"
-            self._add(source, source.directory, Outcome(ABSENT if listed.ok else listed.state, why))
-        self._files(source, found)
+
+        def look(found: list[Found]) -> Outcome:
+            listed = self.host.listdir(source.directory)
+            for name in listed.get([]):
+                path = posixpath.join(source.directory, name)
+                if any(fnmatch.fnmatchcase(name, each) for each in source.patterns):
+                    info = self.host.stat(path, follow=False).get()
+                    if info and info.kind == "file":
+                        found.append((info.mtime, path))
+            return Outcome(VALUE) if listed.ok else Outcome(listed.state, listed.detail)
+
+        self._files(source, self._looked(source, source.directory, look, "no file in it"))
 
     def _logs(self, source: Source, top: str) -> None:
         """The newest make.log of the module's builds: in the build directory, or kept for each kernel."""
-        found = []
+
+        def look(found: list[Found]) -> Outcome:
+            self._make_logs(top, found)
+            return Outcome(VALUE)
+
+        self._files(source, sorted(self._looked(source, top, look, "no make.log of the module"))[-5:])
+
+    def _looked(self, source: Source, of: str, look: t.Callable[[list[Found]], Outcome], none: str) -> list[Found]:
+        """Which files there are; where there are none, or that cannot be seen, it is a record."""
+
+        def work(write: Write) -> Outcome:
+            found: list[Found] = []
+            outcome = look(found)
+            write(json.dumps(found).encode())
+            return outcome
+
+        began = time.monotonic()
+        outcome = apart(work, self._seconds(source.seconds or self.limits.seconds), Keep(NAMES))
+        whole = outcome.state == VALUE and not outcome.cut
+        found = [(float(when), str(path)) for when, path in json.loads(outcome.data)] if whole else []
+        if not found:
+            told = Outcome(ABSENT, none) if whole else Outcome(outcome.state, outcome.detail or "too many names")
+            self._add(source, of, told, began)
+        return found
+
+    def _make_logs(self, top: str, found: list[Found]) -> None:
         for module in self.host.glob(top, "%s*" % self.profile.module):
             for version in self.host.glob(module, "[0-9v]*"):
                 paths = [posixpath.join(version, "build", "make.log")]
@@ -214,11 +244,8 @@ class Collector:
                     info = self.host.stat(path).get()
                     if info and info.kind == "file":
                         found.append((info.mtime, path))
-        if not found:
-            self._add(source, top, Outcome(ABSENT, "no make.log of the module"))
-        self._files(source, sorted(found)[-5:])
 
-    def _files(self, source: Source, found: t.Sequence[tuple[float, str]]) -> None:
+    def _files(self, source: Source, found: t.Sequence[Found]) -> None:
         for _mtime, path in sorted(found, reverse=True)[:FILES]:
             short = posixpath.relpath(path, source.directory or source.work[5:])
             name = "%s/%s" % (source.name, plain(short))

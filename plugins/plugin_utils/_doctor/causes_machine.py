@@ -64,6 +64,16 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         ),
     ),
     Cause(
+        "file_system_hangs",
+        MACHINE,
+        "`df` hangs; programs cannot be killed (state `D`)",
+        "A file system of the host does not answer: its server is away, or its disk fails.",
+        "`findmnt -T FILE; dmesg | tail` on the host",
+        "Bring the server or the disk back, or unmount it (`umount -fl FILE`).",
+        ("machine:hung",),
+        ("image_not_pulled", "cdi_spec_stale", "kubelet_stopped", "node_not_ready", "pod_fails", "runtime_stopped"),
+    ),
+    Cause(
         "inotify_limit",
         MACHINE,
         '"failed to create FS watcher", "too many open files" in the log of our pod',

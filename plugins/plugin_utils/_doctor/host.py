@@ -139,6 +139,9 @@ def _of_symptoms(npus: Data, runtimes: Data, symptoms: Data, codes: set[str]) ->
     if symptoms.get("failure"):
         # Clock, space and the rest are then not known.
         found.append(sign_of_error("machine:unseen", SYMPTOMS, symptoms["failure"].get("msg"), UNKNOWN))
+    for path in symptoms.get("hung") or ():
+        said = "the file system of %s does not answer" % path
+        found.append(sign("machine:hung", SYMPTOMS, said, file=path))
     ahead = symptoms.get("skew") or 0.0
     if abs(ahead) > SKEW:
         said = "the clock of the host is %d s %s that of the controller"

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import masked, secrets_in
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host import probe
+from ansible_collections.rebellions.npu.plugins.module_utils._host.apart import Keep
 from ansible_collections.rebellions.npu.plugins.module_utils._support.collect import Limits, clean_text, finished
 from ansible_collections.rebellions.npu.plugins.module_utils._support.hide import without_secrets
-from ansible_collections.rebellions.npu.plugins.module_utils._support.run import Keep
 from ansible_collections.rebellions.npu.plugins.module_utils._support.sources import plain
 
 from .._cluster.api import KINDS, ApiError, list_served

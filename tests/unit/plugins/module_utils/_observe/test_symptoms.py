@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,20 @@ def test_who_has_a_file_open_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 )
 def test_the_address_of_a_proxy_is_without_its_user(proxy: str, address: str) -> None:
     assert of._address(proxy) == address
+
+
+def test_a_file_system_that_hangs_is_named_and_the_others_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a server that is away hangs whoever asks: here in a process that is left."""
+    real, never = os.statvfs, threading.Event()
+
+    def statvfs(path: str) -> Any:
+        return never.wait() if path.endswith(("/var", "/boot")) else real(path)
+
+    for path in ("tmp", "var", "boot", "var/lib/kubelet"):
+        (tmp_path / path).mkdir(parents=True)
+    monkeypatch.setattr(of.os, "statvfs", statvfs)
+    began = time.monotonic()
+    disk, hung = of._spaces(host(tmp_path, {}), 1.0)
+    assert hung == ["/var", "/boot"] and [one["path"] for one in disk] == ["/"] and time.monotonic() - began < 20

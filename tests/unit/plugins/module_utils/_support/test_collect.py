@@ -8,12 +8,14 @@ from __future__ import annotations
 import base64
 import os
 import re
+import threading
 import typing as t
 import zlib
 from pathlib import Path
 
 import pytest
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._host.apart import Keep, Outcome, run
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._support import collect as collect_module
 from ansible_collections.rebellions.npu.plugins.module_utils._support.collect import (
@@ -25,7 +27,6 @@ from ansible_collections.rebellions.npu.plugins.module_utils._support.collect im
     packed,
     serials_of,
 )
-from ansible_collections.rebellions.npu.plugins.module_utils._support.run import Keep, Outcome, run
 from ansible_collections.rebellions.npu.plugins.module_utils._support.sources import (
     Source,
     of_host,
@@ -96,6 +97,17 @@ def test_a_reader_that_hangs_is_one_source_that_timed_out(tmp_path: Path, monkey
     assert states(work) == {"one": "timeout", "two": "value"}
 
 
+@pytest.mark.parametrize("source", [Source("one", directory="/var/log/x"), Source("one", work="logs:/var/lib/dkms")])
+def test_a_directory_that_hangs_is_a_line_too(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "/sys/two", "b\n")
+    for look in ("listdir", "glob"):
+        monkeypatch.setattr(Host, look, lambda *given: threading.Event().wait())
+    work = collector(tmp_path, Limits(seconds=0.5))
+    work.ask(source)
+    work.ask(Source("two", path="/sys/two"))
+    assert states(work)["one"] == "timeout" and work.records[0]["detail"].startswith("no end within")
+
+
 def test_when_the_time_of_the_host_is_over_the_rest_is_not_asked(tmp_path: Path) -> None:
     put(tmp_path, "/a")
     work = collector(tmp_path, Limits(total=0.0))
@@ -161,7 +173,7 @@ def test_lines_that_matter_are_found_with_their_places(tmp_path: Path) -> None:
 def test_check_mode_reads_nothing_and_tells_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "/etc/os-release")
     monkeypatch.setattr(collect_module, "run", None)
-    monkeypatch.setattr(collect_module, "apart", None)
+    monkeypatch.setattr(collect_module.Collector, "_work", None)
     monkeypatch.setattr(collect_module, "be_quiet", None)
     found = collect(PROFILE, Host(str(tmp_path)), {}, LIMITS, dry=True)
     told = {one["name"]: one["state"] for one in found["records"]}

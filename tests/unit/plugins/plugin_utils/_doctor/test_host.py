@@ -18,7 +18,16 @@ CONTAINERD: Data = {
     "name": "containerd", "selected": True, "unit": "containerd.service", "restart_unit": "containerd.service",
     "unit_state": "active", "config_files": ["/etc/containerd/config.toml"], "cdi": {"state": "on", "source": "x"},
 }  # fmt: skip
-SYMPTOMS: Data = {"disk": [], "names": {}, "units": {}, "proxies": [], "locked_by": [], "used_by": [], "skew": 0.0}
+SYMPTOMS: Data = {
+    "disk": [],
+    "hung": [],
+    "names": {},
+    "units": {},
+    "proxies": [],
+    "locked_by": [],
+    "used_by": [],
+    "skew": 0.0,
+}
 GIB = 1024**3
 
 
@@ -116,6 +125,7 @@ SPACE = {"path": "/var", "size": 10 * GIB, "free": 5 * GIB, "inodes": 1000, "ino
     [
         ({"disk": [{**SPACE, "free": 0}]}, "disk_full"),
         ({"disk": [{**SPACE, "inodes_free": 3}]}, "disk_full"),
+        ({"hung": ["/var/lib/kubelet"]}, "file_system_hangs"),
         ({"disk": [{**SPACE, "size": 512 * 2**20, "free": 11 * 2**20}]}, ""),
         ({"disk": [{**SPACE, "free": 0, "read_only": True}]}, ""),
         ({"skew": 86400.0}, "clock_differs"),

@@ -13,8 +13,8 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.rebellions.npu.plugins.module_utils._support import run as run_module
-from ansible_collections.rebellions.npu.plugins.module_utils._support.run import Keep, Outcome, apart, run
+from ansible_collections.rebellions.npu.plugins.module_utils._host import apart as apart_module
+from ansible_collections.rebellions.npu.plugins.module_utils._host.apart import Keep, Outcome, apart, run
 
 MANY = 10**6
 
@@ -84,7 +84,7 @@ def test_a_line_without_an_end_takes_no_more_than_its_room() -> None:
 
 
 def test_who_says_too_much_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "SAID", 10**6)
+    monkeypatch.setattr(apart_module, "SAID", 10**6)
     found = sh("yes", keep=Keep(100, newest=True))
     assert found.state == "too_large" and found.data.endswith(b"y\n") and len(found.data) <= 100
 
@@ -118,7 +118,7 @@ def test_a_function_that_hangs_ends_with_the_command_that_it_runs(tmp_path: Path
 
 
 def test_a_function_that_heeds_no_signal_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "KILL_WAIT", 0.0)
+    monkeypatch.setattr(apart_module, "KILL_WAIT", 0.0)
     pids = []
 
     def deaf(write: t.Callable[[bytes], t.Any]) -> Outcome:

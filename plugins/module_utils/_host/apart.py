@@ -1,7 +1,7 @@
 # Copyright (c) 2026 The rebellions.npu authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One source at a time in a process of its own, with a limit of time and of bytes: what hangs or fails ends alone.
+"""One look at a time in a process of its own, with a limit of time and of bytes: what hangs or fails ends alone.
 
 A file of a device may hang its reader inside the kernel, so that also files are read by a child that can be left.
 """
@@ -18,8 +18,8 @@ import time
 import typing as t
 
 from .._base.records import dataclass
-from .._host.command import BLOCK, KILL_WAIT, end_session, environment
-from .._host.probe import FAILED, TIMEOUT, TOO_LARGE, VALUE, from_oserror
+from .command import BLOCK, KILL_WAIT, end_session, environment
+from .probe import FAILED, TIMEOUT, TOO_LARGE, VALUE, from_oserror
 
 # Most that a source may say before it is ended, whatever is kept of it.
 SAID = 64 * 1024 * 1024
