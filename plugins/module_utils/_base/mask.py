@@ -16,18 +16,32 @@ import json
 import re
 import typing as t
 
+from .mask_places import (
+    WORD,
+    Looked,
+    Starts,
+    addresses,
+    anywhere,
+    at_words,
+    in_secrets,
+    in_text,
+    lines_before_names,
+    lines_of_names,
+    lines_with,
+    logins,
+    names,
+    pattern,
+    programs,
+    quoted,
+    quoted_names,
+)
+
 MASK = "********"
 # Shorter values would mask parts of harmless words.
 SHORTEST = 4
 
-_WORD = (
-    r"(?:(?<!by)(?<!com)pass(?:word|wd|phrase|code)?|pwd|psk|auth|authorization|bearer|"
-    r"credential(?:s(?!: ))?|token|secret|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg|"
-    r"(?:private|api|access|secret|licen[cs]e|signing|encryption|activation|product|account|shared|session|master)"
-    r"[_-]?key)"
-)
 # The last part of a path is no name, a query has a rule of its own, and a kubelet names a volume before its reason.
-_KEY = r"(?<!volume \")(?<!volume \\\")(?<![\w.?&/-])[\w.-]{0,128}?%s(?![\w.-])" % _WORD
+_KEY = r"(?<!volume \")(?<!volume \\\")(?<![\w.?&/-])[\w.-]{0,128}?%s(?![\w.-])" % WORD
 _SCHEME = r"(?:basic|bearer|digest|negotiate|token|apikey)"
 # A switch, a variable, and what is masked already are no secrets.
 _NOT = (
@@ -38,7 +52,7 @@ _NOT = (
 _PROSE = (
     r"(?![ \t]*(?:is|are|was|not|must|cannot|can|could|has|have|the|a|an|it|of|in|for|to|and|or|with|should|by|from|"
     r"at|when|permission|expired|invalid|missing|required|absent|unset|empty|unchanged|changed|created|denied|failed|error|"
-    r"unexpected|get|post|head|server(?= message:))"
+    r"unexpected|get|post|head|secrets|server(?= message:)|[1-5]\d\d(?= [A-Z]))"
     r"(?:[\s,;.:]|$))"
 )
 # Nor is the next variable, where one is set to nothing: NAME= with nothing before the sign. A padding is no sign.
@@ -53,138 +67,6 @@ _ESCAPED = r"\\\"(?P<escaped>(?:(?!\\\")[^\n])*)"
 _STRING = r"\"(?P<double>(?:[^\"\\]|\\.)*)|'(?P<single>(?:[^'\\\n]|\\.|'')*)"
 
 Judge = t.Callable[["re.Match[str]"], bool]
-Starts = t.Optional[t.Iterable[int]]
-
-
-class _Looked:
-    """A text, and where in it rules may begin: a search for plain words is a hundred times as fast as one by a rule.
-
-    `low` has the same length and no capitals. `absent` are words that are known not to be in it: a mask brings none.
-    """
-
-    def __init__(self, text: str, absent: set[str]) -> None:
-        self.text, self.absent = text, absent
-        # The one letter whose small form has two characters, and one that `re` takes for an s.
-        self.low = (text if text.isascii() else text.replace("\u0130", "i").replace("\u017f", "s")).lower()
-        self._names: list[int] | None = None
-
-    def hits(self, *words: str) -> list[int]:
-        """The places of words, in order."""
-        found = []
-        for word in words:
-            at = -1 if word in self.absent else self.low.find(word)
-            if at < 0:
-                self.absent.add(word)
-            while at >= 0:
-                found.append(at)
-                at = self.low.find(word, at + 1)
-        return sorted(found) if len(words) > 1 else found
-
-    def names(self) -> list[int]:
-        """Where names of secrets begin: a name is as long as it can be, and its end says what it is."""
-        if self._names is None:
-            known: dict[str, bool] = {}
-            self._names, end = [], 0
-            for at in self.hits(*_ROOTS):
-                if at < end:
-                    continue
-                start, end = self.before(at, end), self.after(at)
-                name = self.text[start:end]
-                if len(name) > LONGEST_NAME or (start and self.text[start - 1] in "?&/"):
-                    continue
-                if name not in known:
-                    known[name] = _NAME().match(name) is not None
-                if known[name]:
-                    self._names.append(start)
-        return self._names
-
-    def before(self, at: int, floor: int = 0, more: str = "_.-") -> int:
-        """Where a name begins that goes on at a place; `more` may be in it besides letters and digits."""
-        while at > floor and (self.text[at - 1].isalnum() or self.text[at - 1] in more):
-            at -= 1
-        return at
-
-    def after(self, at: int) -> int:
-        """Where a name ends."""
-        while at < len(self.text) and (self.text[at].isalnum() or self.text[at] in "_.-"):
-            at += 1
-        return at
-
-    def line_of(self, at: int) -> int:
-        return self.text.rfind("\n", 0, at) + 1
-
-
-def _at(*words: str, back: tuple[int, ...] = (0,)) -> t.Callable[[_Looked], Starts]:
-    """A rule that begins with one of the words, or so many characters before it."""
-
-    def starts(looked: _Looked) -> Starts:
-        found = looked.hits(*words)
-        return found if back == (0,) else sorted({at - one for at in found for one in back if at >= one})
-
-    return starts
-
-
-def _lines_with(*words: str) -> t.Callable[[_Looked], Starts]:
-    """A rule that begins with the line of a word."""
-    return lambda looked: list(dict.fromkeys(map(looked.line_of, looked.hits(*words))))
-
-
-def _anywhere(*words: str) -> t.Callable[[_Looked], Starts]:
-    """A rule that is searched for in all of a text that has one of the words."""
-    return lambda looked: None if any(word in looked.low for word in words) else ()
-
-
-def _in_text(looked: _Looked) -> Starts:
-    """The end of a key, in text that begins within it."""
-    return (0,) if "-----end " in looked.low else ()
-
-
-def _names(after: str = "", first: str = "") -> t.Callable[[_Looked], Starts]:
-    """A rule that begins with a name, the sign before it that is one of `after`; `first` begins the name."""
-
-    def starts(looked: _Looked) -> Starts:
-        text = looked.text
-        found = [at for at in looked.names() if not first or text[at] == first]
-        return [at - 1 for at in found if at and text[at - 1] in after] if after else found
-
-    return starts
-
-
-def _lines_of_names(looked: _Looked) -> Starts:
-    return list(dict.fromkeys(map(looked.line_of, looked.names())))
-
-
-def _addresses(looked: _Looked) -> Starts:
-    """Where the scheme of an address may begin that has an @ after it."""
-    if "@" not in looked.low:
-        return ()
-    found: list[int] = []
-    for one in _LOGIN().finditer(looked.text):
-        at = one.start()
-        found += range(max(looked.before(at, max(0, at - 31), "+.-"), found[-1] + 1 if found else 0), at)
-    return found
-
-
-def _logins(looked: _Looked) -> Starts:
-    """Where a user may begin, with a password, before an @."""
-    if "@" not in looked.low:
-        return ()
-    found: list[int] = []
-    text = looked.text
-    for one in _AT().finditer(text):
-        start = at = one.start()
-        floor = max(0, at - 1210, found[-1] + 1 if found else 0)
-        while start > floor and not text[start - 1].isspace() and text[start - 1] not in '/@"<>':
-            start -= 1
-        if ":" in text[start:at]:
-            found += range(start, at)
-    return found
-
-
-def _programs(looked: _Looked) -> Starts:
-    """Programs with a short option for a password; most are only asked for where a login is."""
-    logins = ("docker", "podman", "nerdctl", "skopeo", "buildah", "helm") if "login" in looked.low else ()
-    return looked.hits("sshpass", "ipmitool", "mysql", "mariadb", *logins)
 
 
 def _always(found: re.Match[str]) -> bool:
@@ -214,6 +96,24 @@ def _is_user(found: re.Match[str]) -> bool:
     return not re.match(r"\d+:\d+$", found.group("s"))
 
 
+_KIND = re.compile(r"kind\\?[\"']?[ \t]*:[ \t]*\\?[\"']?Secret\b")
+# How far a kind may be from the data of its object.
+_NEAR = 4000
+
+
+def _is_of_secret(found: re.Match[str]) -> bool:
+    """Whether the kind Secret is named near it, in the same document of YAML."""
+    text, (start, end) = found.string, found.span()
+    before = text[max(0, start - _NEAR) : start].rpartition("\n---")[2]
+    after = text[end : end + _NEAR].partition("\n---")[0]
+    return bool(_KIND.search(before) or _KIND.search(after))
+
+
+def _is_broken_jwt(found: re.Match[str]) -> bool:
+    """Whether lines that go on make one token: a header, claims and a signature."""
+    return bool(re.match(r"[\w-]+\.[\w-]{5,}\.[\w-]{5,}", re.sub(r"[\\\s]+", "", found.group("s"))))
+
+
 _QUERY_NAME = re.compile(
     r"(?i)token|passw|pwd|secret|credential|(?:api|access)[_-]?key|key-pair|auth|(?:^|[_-])sig$|signature$|session|"
     r"\bcode$|policy$"
@@ -230,176 +130,242 @@ def _is_query(found: re.Match[str]) -> bool:
     ) and not found.group("s").startswith("***")
 
 
-def _pattern(text: str) -> functools.partial[re.Pattern[str]]:
-    """Compiled at its first use, and kept by `re`: most processes need none of them."""
-    return functools.partial(re.compile, text)
-
-
-# What is in each name of a secret, a name as a whole, and what begins or ends a login before an @.
-_ROOTS = ("pass", "pwd", "psk", "auth", "bearer", "credential", "token", "secret", "key", "dockerc")
-LONGEST_NAME = 160
-_NAME = _pattern(r"(?i)[\w.-]{0,128}?%s\Z" % _WORD)
-_LOGIN = _pattern(r"://(?=[^\s\"<>][^\s\"<>@]{0,1201}@)")
-_AT = _pattern(r"@(?!sha\d+:)(?=[\w.\[-])")
 # How tokens of a known form begin.
 _TOKENS = (
-    "akia", "asia", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_", "glpat-", "hf_", "xox", "sk-", "hvs.",
+    "akia", "asia", "ghp_", "gho_", "ghr_", "ghs_", "ghu_", "github_pat_", "hf_", "xox", "sk-", "hvs.",
     "dckr_pat_", "rk_live_", "sk_live_", "rk_test_", "sk_test_", "npm_", "pypi-", "nvapi-", "aiza",
-    "age-secret-key-1",
+    "age-secret-key-1", "dop_v1_", "doo_v1_", "dor_v1_", "ya29.", "tskey-", "k10", "grub.pbkdf2.",
+    "glpat-", "glrt-", "gldt-", "glcbt-", "glptt-", "glft-", "glimt-", "glagent-", "gloas-", "glsoat-", "glffct-",
 )  # fmt: skip
 # (rule, whether what it has found is a secret, where it may begin: everywhere for None).
-_RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[_Looked], Starts]], ...] = (
+_RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looked], Starts]], ...] = (
     # Private keys in PEM, also with line ends written as \n, and the same in base64.
     (
-        _pattern(r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?P<s>.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)"),
-        _always, _at("-----begin "),
+        pattern(
+            r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?P<s>.*?)"
+            r"(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)"
+        ),
+        _always, at_words("-----begin "),
+    ),
+    (
+        pattern(r"(?m)^Private-Lines: \d+\r?\n(?P<s>(?:[^\s:]+(?:\r?\n|\Z))+)"),
+        _always, lines_with("private-lines:"),
     ),
     # The end of one, in text whose beginning is cut off.
     (
-        _pattern(
+        pattern(
             r"\A(?P<s>(?:(?![^\n]*-----BEGIN )[^\n]*\n){0,150}?(?:(?!-----BEGIN )[^\n]){0,20000}?)"
-            r"-----END [A-Z0-9 ]*PRIVATE KEY-----"
+            r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
         ),
-        _always, _in_text,
+        _always, in_text,
     ),
     (
-        _pattern(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"),
-        _always, _at("ls0tls1crudjti"),
+        pattern(r"(?P<s>LS0tLS1CRUdJTi(?!BDRVJUSUZJQ0FUR|BQVUJMSUMg)[A-Za-z0-9+/]{8,}=*)"),
+        _always, at_words("ls0tls1crudjti"),
+    ),
+    # A token that is broken into lines.
+    (
+        pattern(
+            r"(?<![\w-])(?P<s>eyJ[\w-]{5,}(?:\.[\w-]*){0,2}(?:\\?\r?\n[ \t]*(?=[\w.-]*[A-Z])(?=[\w.-]*[a-z])"
+            r"(?=[\w.-]*\d)[\w-]{8,}(?:\.[\w-]*){0,2}(?=\\?[\"']?[ \t]*(?:\r?\n|\Z))){1,200})"
+        ),
+        _is_broken_jwt, at_words("eyj"),
+    ),
+    # What an object of the kind Secret holds, in YAML and in JSON.
+    (
+        pattern(
+            r"(?m)^(?P<indent>[ \t]*)(?:data|stringData):[ \t]*\n(?P<s>(?:(?P=indent)[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)+)"
+        ),
+        _is_of_secret, in_secrets("data:"),
+    ),
+    (
+        pattern(r"\\?\"(?:data|stringData)\\?\"\s*:\s*\{(?P<s>[^{}]+)\}"),
+        _is_of_secret, in_secrets('"data', '"stringdata', in_quotes=True),
     ),
     # Credentials in an address: all before the last @. A user alone may be a token, but not that of ssh.
     (
-        _pattern(
+        pattern(
             r"\b(?!ssh:|git\+ssh:|sftp:|docker:|oci:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"
         ),
-        _always, _addresses,
+        _always, addresses,
     ),
     (
-        _pattern(
+        pattern(
             r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
             r"[^\s\"<>]{1,1000})@(?!sha\d)(?=[\w.\[-])"
         ),
-        _always, _addresses,
+        _always, addresses,
     ),
     (
-        _pattern(
+        pattern(
             r"(?<![\w/.%+-])(?:(?i:iscsi):)?(?P<s>[\w.%+-]{1,200}:(?!\*{3})[^\s/@\"<>]{1,1000})@(?!sha\d+:)"
             r"(?=[\w.\[-])"
         ),
-        _always, _logins,
+        _always, logins,
     ),
-    (_pattern(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query, _anywhere("?", "&")),
+    (pattern(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query, anywhere("?", "&")),
     # Headers, with or without their name.
     (
-        _pattern(
+        pattern(
             r"(?i)\b(?:proxy-)?authorization\\?[\"']?[ \t]*[:=][ \t]*\[?\s*\\?[\"']?"
             r"(?:%s[ \t]+)?(?!%s[ \t]+\*)(?!server message:)(?P<s>[^\s\"'\[\]\\*][^\r\n\"'\\]*)" % (_SCHEME, _SCHEME)
         ),
-        _always, _at("authorization", back=(6, 0)),
+        _always, at_words("authorization", back=(6, 0)),
     ),
-    (_pattern(r"(?i)\bbasic[ \t]+(?P<s>[A-Za-z0-9+/]{6,}={0,2})(?![A-Za-z0-9+/=])"), _is_basic, _at("basic")),
+    (pattern(r"(?i)\bbasic[ \t]+(?P<s>[A-Za-z0-9+/]{6,}={0,2})(?![A-Za-z0-9+/=])"), _is_basic, at_words("basic")),
     (
-        _pattern(r"(?i)\bbearer[ \t]+(?!\w+=\")(?=[\w.~+/-]*\d|[\w.~+/=-]{20})(?P<s>[\w.~+/-]{6,}=*)"),
-        _always, _at("bearer"),
+        pattern(r"(?i)\bbearer[ \t]+(?!\w+=\")(?=[\w.~+/-]*\d|[\w.~+/=-]{20})(?P<s>[\w.~+/-]{6,}=*)"),
+        _always, at_words("bearer"),
     ),
     (
-        _pattern(r"(?i)\b(?:set-)?cookie2?\\?[\"']?[ \t]*[:=][ \t]*\\?[\"']?(?P<s>[^\s\"'\\*][^\r\n\"'\\]*)"),
-        _always, _at("cookie", back=(4, 0)),
+        pattern(r"(?i)\b(?:set-)?cookie2?\\?[\"']?[ \t]*[:=][ \t]*\\?[\"']?(?P<s>[^\s\"'\\*][^\r\n\"'\\]*)"),
+        _always, at_words("cookie", back=(4, 0)),
     ),
     # netrc: in one line, or one line of it.
-    (_pattern(r"\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(?P<s>\S+)"), _always, _at("login")),
-    (_pattern(r"(?m)^[-+ \t]*password[ \t]+(?P<s>[^\s=:*]\S*)[ \t]*$"), _always, _lines_with("password")),
+    (pattern(r"\blogin\s+\S+\s+(?:account\s+\S+\s+)?password\s+(?P<s>\S+)"), _always, at_words("login")),
+    (pattern(r"(?m)^[-+ \t]*password[ \t]+(?P<s>[^\s=:*]\S*)[ \t]*$"), _always, lines_with("password")),
     # Tokens of a known form, and the hash of a password.
-    (_pattern(r"(?<![\w-])(?P<s>eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*)"), _always, _at("eyj")),
+    (pattern(r"(?<![\w-])(?P<s>eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*)"), _always, at_words("eyj")),
     (
-        _pattern(r"(?<![\w+/])(?P<s>(?:eyJhdXRo|eyAiYXV0a|ewogICJhdXRo|eyJ1c2VybmFtZ)[\w+/-]+=*)"),
-        _always, _at("eyjhdxro", "eyaiyxv0a", "ewogicjhdxro", "eyj1c2vybmftz"),
+        pattern(r"(?<![\w+/])(?P<s>(?:eyJhdXRo|eyAiYXV0a|ewogICJhdXRo|eyJ1c2VybmFtZ)[\w+/-]+=*)"),
+        _always, at_words("eyjhdxro", "eyaiyxv0a", "ewogicjhdxro", "eyj1c2vybmftz"),
     ),
     (
-        _pattern(
-            r"(?<![\w-])(?P<s>(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[oprsu]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|"
+        pattern(
+            r"(?<![\w-])(?P<s>(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[oprsu]_\w{20,}|github_pat_\w{20,}|"
+            r"gl(?:pat|rt|dt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-[\w-]{16,}|do[opr]_v1_[0-9a-f]{40,}|ya29\.[\w-]{20,}|"
+            r"tskey-[a-z]+-[\w-]{16,}|K10[0-9a-f]{64}::[\w-]+:\S+?(?=[)\"',]|\s|$)|"
+            r"grub\.pbkdf2\.sha512\.[0-9]+\.[0-9A-Fa-f.]{40,}[0-9A-Fa-f]|"
             r"hf_[A-Za-z0-9]{20,}|xox[a-z]-[\w-]{10,}|sk-(?:[a-z0-9]{30}|(?=[\w-]*[A-Z])[\w-]{20})[\w-]*|"
             r"hvs\.[\w-]{20,}|dckr_pat_[\w-]{16,}|[rs]k_(?:live|test)_\w{16,}|npm_[A-Za-z0-9]{30,}|"
             # Names of hosts may begin so too, and have no capitals.
             r"(?:pypi|nvapi)-(?=[\w-]*[A-Z])[\w-]{20,}|AIza[\w-]{30,}|"
             r"AGE-SECRET-KEY-1[A-Z0-9]{20,})"
         ),
-        _always, _at(*_TOKENS),
+        _always, at_words(*_TOKENS),
     ),
-    (_pattern(r"(?P<s>\$(?:1|2[aby]|5|6|y|apr1|argon2(?:i|d|id))\$[\w./$=,+]{16,})"), _always, _at("$")),
-    (_pattern(r"(?i)\bhooks\.slack\.com/services/(?P<s>[\w/-]{8,})"), _always, _at("hooks.slack.com/services/")),
+    (pattern(r"(?P<s>\$(?:1|2[abxy]|5|6|7|g?y|apr1|argon2(?:i|d|id))\$[\w./$=,+]{16,})"), _always, at_words("$")),
+    (
+        pattern(
+            r"(?i)\b(?:hooks\.slack\.com/services/|discord(?:app)?\.com/api/webhooks/|api\.telegram\.org/(?:file/)?bot|"
+            r"(?:webhook|outlook)\.office(?:365)?\.com/webhook(?:b2)?/)(?P<s>[\w/:@.-]{8,})"
+        ),
+        _always, at_words("hooks.slack.com/", "discord", "api.telegram.org/", "webhook.office", "outlook.office"),
+    ),
     # Those of a cluster that a node joins, where a word says what it is.
     (
-        _pattern(r"(?i)\btoken\b[^\n]{0,40}?(?<![\w.-])(?P<s>[a-z0-9]{6}\.[a-z0-9]{16})(?![\w.-])"),
-        _always, _at("token"),
+        pattern(r"(?i)\btoken\b[^\n]{0,40}?(?<![\w.-])(?P<s>[a-z0-9]{6}\.[a-z0-9]{16})(?![\w.-])"),
+        _always, at_words("token"),
     ),
     (
-        _pattern(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"),
-        _always, _at("license key", "licence key"),
+        pattern(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"),
+        _always, at_words("license key", "licence key"),
     ),
     # Options whose value is the next word, in a command line and in a list of words.
     (
-        _pattern(
-            r"(?i)(?<!\S)(?=-)%s%s[ \t]+%s(?!-)(?:\"(?P<double>[^\"\n]*)|'(?P<single>[^'\n]*)|(?P<s>[^\s\"']+))"
+        pattern(
+            r"(?i)(?<!\S)(?=-)%s%s[ \t]+%s(?![-=:])(?:\"(?P<double>[^\"\n]*)|'(?P<single>[^'\n]*)|(?P<s>[^\s\"']+))"
             % (_KEY, _PROSE, _NOT)
         ),
-        _always, _names(first="-"),
+        _always, names(first="-"),
     ),
-    (_pattern(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % _WORD), _always, _names("\"'")),
+    (pattern(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % WORD), _always, names("\"'")),
     (
-        _pattern(r"(?<!\S)(?:-[uU]|--user|--proxy-user)[ =](?P<s>[^\s:/\"'*]+:[^\s\"']+)"),
-        _is_user, _at("-u ", "-u=", "--user ", "--user=", "--proxy-user ", "--proxy-user="),
+        pattern(
+            r"(?im)^(?P<indent>[ \t]*)- +[\"']?(?=-)[\w.-]*%s[\"']?[ \t]*\n(?P=indent)- +(?!-)(?P<s>\S.*)" % WORD
+        ),
+        _always, lines_of_names,
+    ),
+    (
+        pattern(r"(?<!\S)(?:-[uU]|--user|--proxy-user)[ =](?P<s>[^\s:/\"'*]+:(?!//)[^\s\"']+)"),
+        _is_user, at_words("-u ", "-u=", "--user ", "--user=", "--proxy-user ", "--proxy-user="),
     ),
     # Programs with a short option for a password, and configurations with a word before it.
     (
-        _pattern(
+        pattern(
             r"\b(?:sshpass[ \t]+-p|"
             r"(?:docker|podman|nerdctl|skopeo|buildah|helm(?:[ \t]+registry)?)[ \t]+login\b[^\n;|&]{0,200}?[ \t]-p|"
-            r"ipmitool\b[^\n;|&]{0,200}?[ \t]-P|(?:mysql|mysqldump|mariadb)\b[^\n;|&]{0,200}?[ \t]-p(?=\S))"
-            r"[ \t]*(?P<s>[^\s\"'*;|&]+)"
+            r"ipmitool\b[^\n;|&]{0,200}?[ \t]-P|"
+            r"curl\b[^\n;|&]{0,200}?[ \t]-u(?=[^\s:/\"'*]+:(?!//))|"
+            r"(?:mysql|mysqldump|mariadb)\b[^\n;|&]{0,200}?[ \t]-p(?=\S))"
+            r"[ \t]*\\?[\"']?(?P<s>[^\s\"'*;|&\\]+)"
         ),
-        _always, _programs,
+        _always, programs,
     ),
     (
-        _pattern(r"(?m)^[ \t]*(?:bindpw|r[ow]community6?)[ \t]+(?P<s>[^\s*]\S*)"),
-        _always, _lines_with("bindpw", "rocommunity", "rwcommunity"),
+        pattern(r"(?m)^[ \t]*(?:bindpw|r[ow]community6?)[ \t]+(?P<s>[^\s*]\S*)"),
+        _always, lines_with("bindpw", "rocommunity", "rwcommunity"),
     ),
-    (_pattern(r"(?i)<%s>(?P<s>[^<\n]+)</" % _KEY), _always, _names("<")),
+    (pattern(r"(?i)<%s>(?P<s>[^<\n]+)</" % _KEY), _always, names("<")),
+    # A name and its value as two values: of a variable of a container, or a setting, in YAML and in JSON.
+    (
+        pattern(
+            r"(?im)^[ \t]*(?:- +)?name:[ \t]*[\"']?%s[\"']?[ \t]*\r?\n(?P<indent>[ \t]*)value:[ \t]*"
+            r"(?:[|>][0-9+-]*[ \t]*\n(?P<list>(?:(?P=indent)[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)+)|(?P<s>[^\s|>].*))" % _KEY
+        ),
+        _always, lines_of_names,
+    ),
+    (
+        pattern(
+            r"(?im)^[ \t]*(?:- +)?value:[ \t]*(?P<s>[^\s].*)\r?\n[ \t]*name:[ \t]*[\"']?%s[\"']?[ \t]*$" % _KEY
+        ),
+        _always, lines_before_names,
+    ),
+    (
+        pattern(
+            r"(?i)(?P<q>\\{0,15}\")name(?P=q)\s*:\s*(?P=q)%s(?P=q)\s*,\s*(?P=q)value(?P=q)\s*:\s*(?P=q)"
+            r"(?P<s>(?:(?!(?P=q))[^\n])+)" % _KEY
+        ),
+        _always, lambda looked: quoted(looked, looked.hits('"name')) if looked.names() else (),
+    ),
+    (
+        pattern(
+            r"(?im)^(?P<indent>[ \t]*)(?:- +)?[\"']?%s[\"']?:[ \t]*\n(?P<s>(?:(?P=indent)[ \t]*- +(?![\w.-]+:(?:\s|$))"
+            r"\S.*(?:\n|\Z))+)" % _KEY
+        ),
+        _always, lines_of_names,
+    ),
+    # JSON in a text of JSON, and so on.
+    (
+        pattern(r"(?i)(?P<q>\\{2,15}\")[\w.-]*%s(?P=q)\s*:\s*(?P=q)%s(?P<s>(?:(?!(?P=q))[^\n])+)" % (WORD, _NOT)),
+        _always, quoted_names,
+    ),
     # Names with their values: a block of YAML, a word "NAME=value of words", texts, lists, the rest of a line, a word.
     (
-        _pattern(
+        pattern(
             r"(?im)^(?P<indent>[ \t]*)(?:- +)?[\"']?%s[\"']?[ \t]*:[ \t]*[|>][0-9+-]*[ \t]*\n"
             r"(?P<s>(?:(?P=indent)[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)+)" % _KEY
         ),
-        _always, _lines_of_names,
+        _always, lines_of_names,
     ),
     (
-        _pattern(r"(?i)([\"'])%s=%s(?P<s>(?:(?!\1)[^\n\\*]|\\.)(?:(?!\1)[^\n\\]|\\.)*)\1" % (_KEY, _NOT)),
-        _always, _names("\"'"),
+        pattern(r"(?i)([\"'])%s=%s(?P<s>(?:(?!\1)[^\n\\*]|\\.)(?:(?!\1)[^\n\\]|\\.)*)\1" % (_KEY, _NOT)),
+        _always, names("\"'"),
     ),
     (
-        _pattern(
-            r"(?is)%s(?:\\?[\"'])?[ \t]*(?:=>?|:)[ \t]*(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
+        pattern(
+            r"(?is)%s(?:\\?[\"'])?[ \t]*(?:=>?|:)[ \t]*b?(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
         ),
-        _is_text, _names(),
+        _is_text, names(),
     ),
     (
-        _pattern(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?[ \t]*|:\s*)(?:%s|\{(?P<s>[^}\n]{0,300}\n[^}]*))" % (_KEY, _LISTED)),
-        _always, _names(),
+        pattern(r"(?i)%s(?:\\?[\"'])?\s*(?:=>?[ \t]*|:\s*)(?:%s|\{(?P<s>[^}\n]{0,300}\n[^}]*))" % (_KEY, _LISTED)),
+        _always, names(),
     ),
     (
-        _pattern(
+        pattern(
             r"(?im)^[-+ \t]*(?:export[ \t]+)?[\"']?%s[\"']?(?:[ \t]+=[ \t]*|[ \t]*:(?=[ \t])%s[ \t]+)%s"
             r"(?P<s>[^\s\"'\[{|>&*\\,/](?:[^\n#,;}\"'\\]|(?<!\s)[#,;}\\])*[^\s,;}\"'])" % (_KEY, _PROSE, _NOT)
         ),
-        _always, _lines_of_names,
+        _always, lines_of_names,
     ),
     (
-        _pattern(
+        pattern(
             r"(?i)%s(?:\\?[\"'])?[ \t]*(?:=>?%s|:(?!//)%s)[ \t]*%s"
             r"(?P<s>(?:[^\s\"'\[{|>*\\,;&/]|/(?=\S*[+=]))(?:[^\s\"'\\]*[^\s\"'\\,;.)}\]])?)"
             % (_KEY, _NEXT, _PROSE, _NOT)
         ),
-        _always, _names(),
+        _always, names(),
     ),
 )  # fmt: skip
 
@@ -421,7 +387,7 @@ def _found(rule: functools.partial[re.Pattern[str]], starts: Starts, text: str) 
 
 def _replace(text: str, note: t.Callable[[str], None]) -> str:
     """`text` with its secrets masked; `note` gets each of them."""
-    looked = _Looked(text, set())
+    looked = Looked(text, set())
     for rule, judge, starts in _RULES:
         parts: list[str] = []
         end = 0
@@ -436,7 +402,7 @@ def _replace(text: str, note: t.Callable[[str], None]) -> str:
             parts += [looked.text[end : one.start(name)], re.sub(r"[^\n]+", MASK, secret)]
             end = one.end(name)
         if parts:
-            looked = _Looked("".join([*parts, looked.text[end:]]), looked.absent)
+            looked = Looked("".join([*parts, looked.text[end:]]), looked.absent)
     return looked.text
 
 
@@ -465,18 +431,24 @@ def masked(value: t.Any) -> t.Any:
 def _masked(value: t.Any, note: t.Callable[[str], None]) -> t.Any:
     """`value` as masked() gives it; `note` gets each secret."""
 
-    def named(name: t.Any, item: t.Any) -> t.Any:
-        """What has a name that may be that of a secret; a number may be a password too."""
-        text = isinstance(item, (str, int)) and not isinstance(item, bool) and item not in ("", 0, MASK)
-        if not text or not isinstance(name, str) or not names_secret(name):
+    def whole(item: t.Any) -> t.Any:
+        """A secret, whatever its name is; a number may be a password too."""
+        if not isinstance(item, (str, int)) or isinstance(item, bool) or item in ("", 0, MASK):
             return _masked(item, note)
         note(str(item))
         return MASK
+
+    def named(name: t.Any, item: t.Any) -> t.Any:
+        """What has a name that may be that of a secret."""
+        return whole(item) if isinstance(name, str) and names_secret(name) else _masked(item, note)
 
     if isinstance(value, str):
         return _replace(value, note)
     if isinstance(value, dict):
         shown = {key: named(key, item) for key, item in value.items()}
+        for part in ("data", "stringData") if value.get("kind") == "Secret" else ():
+            if isinstance(value.get(part), dict):
+                shown[part] = {key: whole(item) for key, item in value[part].items()}
         # A variable of an environment as Kubernetes writes it.
         if isinstance(value.get("value"), str):
             shown["value"] = named(value.get("name"), value["value"])
