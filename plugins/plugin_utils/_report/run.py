@@ -213,7 +213,10 @@ def _message(data: Data) -> str:
     if bad:
         return _message(bad[0]) + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
     # The second is that of a file that is not there to include, the third of no_log.
-    return str(data.get("msg") or data.get("reason") or data.get("censored") or "")
+    told = str(data.get("msg") or data.get("reason") or data.get("censored") or "")
+    # Of a program that only ended badly, what it said last.
+    lines = str(data.get("stderr") or "").strip().splitlines() if data.get("rc") else []
+    return f"{told.rstrip('.')}: {lines[-1]}" if lines and lines[-1] not in told else told
 
 
 def _delegate(data: Data) -> str:

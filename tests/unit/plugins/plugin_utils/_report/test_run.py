@@ -348,6 +348,22 @@ def test_secrets_and_terminal_codes_of_a_failure_are_not_repeated() -> None:
     assert failure["cause"].startswith("GET https://")
 
 
+@pytest.mark.parametrize(
+    "data, cause",
+    [
+        ({"msg": "It exited with a non-zero return code.", "rc": 2, "stderr": "see\nmount: /x: busy\n"},
+         "It exited with a non-zero return code: mount: /x: busy"),
+        ({"msg": "mount: /x: busy", "rc": 2, "stderr": "mount: /x: busy"}, "mount: /x: busy"),
+        ({"msg": "It is refused.", "rc": 0, "stderr": "a warning"}, "It is refused."),
+        ({"rc": 1, "results": ["No package x available."], "msg": "Failed to install."}, "Failed to install."),
+    ],
+)  # fmt: skip
+def test_a_program_that_ended_badly_is_told_by_its_last_line(data: Data, cause: str) -> None:
+    told = Told("npu1")
+    told.task("npu1", "Mount", data, runs.FAILED, action="ansible.builtin.command", role="")
+    assert only(told.end(failed={"npu1"}))["failure"] == {"task": "Mount", "cause": cause, "next_step": ""}
+
+
 def test_a_long_cause_does_not_cost_the_next_step() -> None:
     told = Told("npu1")
     told.task("npu1", "Fetch", {"msg": "Packages conflict: " + "x" * 700 + ". Next: Remove one."}, runs.FAILED)
