@@ -40,8 +40,11 @@ CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
 BUDGET = ("policy/v1", "PodDisruptionBudget")
 # Seconds between two looks at the pods, and how much longer than its grace period a pod may take.
 FIRST_PAUSE, PAUSE, LATE = 1.0, 5.0, 15.0
-# The API server's own words before those of the webhook.
-_WEBHOOK = re.compile(r'admission webhook "[^"]*" denied the request.*', re.DOTALL)
+# The API server's own words before those of the webhook or of the policy.
+_WEBHOOK = re.compile(
+    r'(?:admission webhook "[^"]*" denied the request|ValidatingAdmissionPolicy [^\n]{1,600}? denied request).*',
+    re.DOTALL,
+)
 Tell = t.Callable[[str], None]
 
 
@@ -69,7 +72,7 @@ def list_budgets(cluster: Cluster) -> list[Data]:
 
 
 class _Refusal(t.NamedTuple):
-    """Status of the answer, 0 for none; the words of the webhook that refused, empty for none."""
+    """Status of the answer, 0 for none; the words of the webhook or policy that refused, empty for none."""
 
     status: int
     webhook: str
@@ -263,7 +266,7 @@ class Drain:
                 steps.append(f"Give the application more ready replicas, or raise {ROLLOUT}evict_timeout.")
             elif refusal and refusal.webhook:
                 told.append("%s: %s" % (pod_name(pod), refusal.webhook))
-                steps.append(f"Ask the owner of the webhook, or raise {ROLLOUT}evict_timeout.")
+                steps.append(f"Ask the owner of this rule, or raise {ROLLOUT}evict_timeout.")
             elif status:
                 told.append("%s: the API server answered with HTTP %d" % (pod_name(pod), status))
                 steps.append("Check the state of the API server, and run again.")
@@ -366,7 +369,7 @@ def _grace(pod: t.Mapping[str, t.Any]) -> int:
 
 
 def _webhook(exc: NpuError) -> str:
-    """What a webhook says that refused; it may let the pod go once its application has moved."""
+    """What a webhook or policy says that refused; it may let the pod go once its application has moved."""
     said = _WEBHOOK.search(str(exc.body.get("message") or "")) if isinstance(exc, ApiError) else None
     return line(said.group(), 300).rstrip(".") if said else ""
 

@@ -162,34 +162,37 @@ def test_several_budgets_on_one_pod_fail_at_once() -> None:
     assert api.now == 100
 
 
-def refused_by_webhook(api: Api, status: int) -> None:
-    said = 'admission webhook "drain-cleaner.example" denied the request: The pod is rolled by its operator.'
+WEBHOOK = 'admission webhook "drain-cleaner.example" denied the request: The pod is rolled by its operator.'
+POLICY = "ValidatingAdmissionPolicy 'hours' with binding 'all' denied request: No eviction of kafka-0 before 22:00."
+
+
+def refused_by_rule(api: Api, status: int, said: str = WEBHOOK) -> None:
 
     def evict(*_args: Any) -> Any:
-        raise ApiError(status, "Evict", {"message": said})
+        raise ApiError(status, "Evict", {"message": 'pods "kafka-0" is forbidden: ' + said})
 
     api._evict = evict  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("status", [400, 403, 429])
-def test_a_pod_that_a_webhook_moves_itself_is_waited_for(status: int) -> None:
+@pytest.mark.parametrize("status, said", [(400, WEBHOOK), (403, WEBHOOK), (429, WEBHOOK), (422, POLICY), (403, POLICY)])
+def test_a_pod_that_a_rule_lets_go_later_is_waited_for(status: int, said: str) -> None:
     """kubereboot/kured#1269 and Azure/AKS#4720: the webhook refuses until its operator has moved the pod."""
     api = Api(node(), pod("kafka-0"))
-    refused_by_webhook(api, status)
+    refused_by_rule(api, status, said)
     api.events.append((130.0, lambda: api.pop("Pod", "team", "kafka-0")))
     drain(api, evict_timeout=60)
     assert names(api) == [] and api.asked.count("POST eviction") > 1
 
 
-def test_a_webhook_that_never_lets_a_pod_go_is_named() -> None:
+@pytest.mark.parametrize("status, said", [(429, WEBHOOK), (422, POLICY)])
+def test_a_rule_that_never_lets_a_pod_go_is_named(status: int, said: str) -> None:
     api = Api(node(), pod("kafka-0", labels={"app": "x"}), budget("keep", app="x"))
-    refused_by_webhook(api, 429)
+    refused_by_rule(api, status, said)
     with pytest.raises(NpuError) as caught:
         drain(api, evict_timeout=60)
     assert str(caught.value) == (
-        'Node node-a was not drained within 60 s: team/kafka-0: admission webhook "drain-cleaner.example" denied the'
-        " request: The pod is rolled by its operator. Next: Ask the owner of the webhook, or raise"
-        " rbln_rollout_evict_timeout."
+        "Node node-a was not drained within 60 s: team/kafka-0: %s Next: Ask the owner of this rule, or raise"
+        " rbln_rollout_evict_timeout." % said
     )
 
 
