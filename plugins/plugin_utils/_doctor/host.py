@@ -30,13 +30,14 @@ _NOT_REACHED = (
     (r"Could not resolve hostname|\[Errno -\d|getaddrinfo|nodename nor servname", "reach:name"),
     (r"Permission denied \(|Authentication failed|Invalid/incorrect password|Too many authentication", "reach:login"),
     (r"Host key verification failed|REMOTE HOST IDENTIFICATION", "reach:host_key"),
-    (r"become does not work|privilege escalation|sudo|not in the sudoers|become password", "reach:become"),
+    # sudo says so too.
+    (r"No space left on device", "reach:space"),
+    (r"Read-only file system", "reach:read_only"),
+    (r"become does not work|privilege escalation|(?<![\w.-])sudo(?![\w-])|sudoers|become password", "reach:become"),
     (
         r"its Python does not run|older than 3\.8|[Nn]o python interpreter|interpreter .*not found|python3?: not found",
         "reach:python",
     ),
-    (r"No space left on device", "reach:space"),
-    (r"Read-only file system", "reach:read_only"),
     (r"cannot be reached|UNREACHABLE|timed out|refused|No route to host|unreachable", "reach:connection"),
 )
 
