@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import typing as t
 
 from .._objects.names import INPUT
+from .._text.line import line
 from .._text.screen import BAD, GOOD, PLAIN, TITLE, UNSURE, Line, some
 from .order import Found, state_of
 from .signs import DOUBTFUL, UNKNOWN, WRONG
@@ -18,6 +20,8 @@ SCHEMA = 1
 GROUPS, CAUSES, EVIDENCE = 20, 8, 4
 _WORDS = re.compile(r"\b(HOST|NODE|POD|NAMESPACE|DAEMONSET|UNIT|ADDRESS|NAME|PACKAGE|FILE)\b")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#]+)[^)]*\)")
+# Characters of what a word in capitals stands for.
+LONGEST = 300
 _TONES = {WRONG: BAD, DOUBTFUL: UNSURE, UNKNOWN: UNSURE}
 _STATES = ("faults", "not_reached", "warnings", "unknown", "ok")
 _TOLD = {"not_reached": "not reached", "faults": "with faults", "warnings": "with warnings", "unknown": "not known"}
@@ -33,9 +37,13 @@ class Place(t.NamedTuple):
 
 
 def plain(text: str, values: t.Mapping[str, str]) -> str:
-    """A text of the page for a screen: its links are names of files, its words in capitals what they stand for."""
+    """A text of the page for a screen: its links are names of files, its words in capitals what they stand for.
+
+    People copy its commands into a shell: what a host or a cluster has named is one word there.
+    """
     linked = _LINK.sub(lambda found: "%s (docs/%s)" % (found[1], found[2]), text)
-    return _WORDS.sub(lambda found: values.get(found[1], found[1]), linked.replace("`", ""))
+    words = {name: shlex.quote(line(value, LONGEST)) for name, value in values.items()}
+    return _WORDS.sub(lambda found: words.get(found[1], found[1]), linked.replace("`", ""))
 
 
 def _values(one: Found, host: str) -> dict[str, str]:

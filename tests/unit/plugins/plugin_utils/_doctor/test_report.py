@@ -49,6 +49,17 @@ def test_the_document_keeps_its_schema_and_the_values_are_put_in() -> None:
     assert found["clusters"]["k"]["state"] == "faults"
 
 
+def test_what_a_host_has_named_is_one_word_of_a_command_that_people_copy() -> None:
+    lost = sign(
+        "machine:proxy", "the look", "no answer", address="http://p:1/$(id);\nreboot", unit="containerd.service"
+    )
+    (cause,) = document([place("npu1", lost)], [])["hosts"]["npu1"]["causes"]
+    assert cause["prove"] == (
+        "systemctl show -p Environment containerd.service and curl -sv -x 'http://p:1/$(id); reboot'"
+        " https://example.com on the host"
+    )
+
+
 def test_a_cause_is_told_once_with_what_follows_from_it() -> None:
     lines = texts(place("npu1", STALE, NOT_LOADED))
     assert lines[:2] == ["npu1:", "  1 driver_not_loaded: The driver is installed and not loaded."]
