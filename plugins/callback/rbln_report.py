@@ -90,6 +90,7 @@ from ansible import constants, context
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as core
 from ansible.template import Templar
+from ansible_collections.rebellions.npu.plugins.module_utils._base.mask import mask
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.plugin_utils._answers.answer import run_of
 from ansible_collections.rebellions.npu.plugins.plugin_utils._report.about import about, playbook_name
@@ -170,7 +171,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_play_start(self, play: t.Any) -> None:
         run, self.play = self._known(), play
         variables = play.get_variable_manager().get_vars(play=play, include_hostvars=False)
-        run.play(play.get_name().strip(), variables.get("ansible_play_hosts_all") or (), time.time())
+        run.play(mask(play.get_name().strip()), variables.get("ansible_play_hosts_all") or (), time.time())
         given = {name: variables[name] for name in variables if name.startswith("rbln_report_")}
         if given:
             given = Templar(loader=play.get_loader(), variables=variables).template(given)
@@ -225,7 +226,8 @@ class CallbackModule(CallbackBase):
             action = str(getattr(task, "resolved_action", None) or task.action)
             role = task._role.get_name() if task._role else ""
             act = task.args.get("act") if isinstance(task.args, dict) else ""
-            name, act = str(task.name or task.action), act if isinstance(act, str) else ""
+            # Ansible may have put values of variables into it.
+            name, act = mask(str(task.name or task.action)), act if isinstance(act, str) else ""
             # It may also be a template.
             check = getattr(task, "check_mode", None) is True
             found = self.tasks[task._uuid] = TaskOf(task._uuid, name, role, action, act, check)

@@ -73,7 +73,8 @@ class Ran:
 
 
 def test_a_run_with_a_failed_and_a_lost_host_is_reported(tmp_path: Path) -> None:
-    ran = Ran(tmp_path, play(OBSERVE, FAIL), "-e", "token=tok-1234567890", "-l", "all")
+    login = {"name": "Log in with token={{ token }}", "ansible.builtin.command": "true", "changed_when": False}
+    ran = Ran(tmp_path, play(OBSERVE, login, FAIL), "-e", "token=tok-1234567890", "-l", "all")
     assert ran.end() == 4, ran.said
     found = ran.report()
     assert [(one["name"], one["state"]) for one in found["hosts"]] == [
