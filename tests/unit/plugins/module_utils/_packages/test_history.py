@@ -125,10 +125,15 @@ def test_logs_that_were_rotated_are_read_packed_as_debian_packs_them(tmp_path: P
     ]  # fmt: skip
 
 
-DAMAGED = [b"", b"no gzip", gzip.compress(APT.encode())[:40], gzip.compress(bytes(LARGEST * 2))]
+DAMAGED = {
+    "empty": b"",
+    "other": b"no gzip",
+    "cut": gzip.compress(APT.encode())[:40],
+    "bomb": gzip.compress(bytes(LARGEST * 2)),
+}
 
 
-@pytest.mark.parametrize("damaged", DAMAGED)
+@pytest.mark.parametrize("damaged", DAMAGED.values(), ids=DAMAGED)
 def test_a_packed_log_that_is_not_whole_is_unread_and_not_empty(tmp_path: Path, damaged: bytes) -> None:
     packed = folder(tmp_path, "apt-get") / "var/log/apt/history.log.1.gz"
     (tmp_path / "var/log/apt/history.log").write_text(APT)
