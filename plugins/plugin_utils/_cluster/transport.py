@@ -21,9 +21,13 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host.host import o
 
 
 def preload() -> None:
-    """Import what a request needs, where it is there. For the main process of Ansible: its copies have it then."""
-    with contextlib.suppress(ImportError):
+    """Import what a request needs, and what TLS has once a process. For the main one of Ansible: its copies share it.
+
+    What is not there, or does not work, is told by who needs it.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
         importlib.import_module("urllib3.util")
+        importlib.import_module("urllib3.util.ssl_").create_urllib3_context()
 
 
 class NoAnswer(NpuError):
