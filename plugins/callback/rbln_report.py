@@ -189,10 +189,10 @@ class CallbackModule(CallbackBase):
 
     @harmless
     def v2_runner_on_failed(self, result: t.Any, ignore_errors: bool = False) -> None:
-        # Before it tells this, Ansible takes a host from its play, but for one that a block rescues. A file to include
-        # that is not there has a reason, and is always a failure.
+        # Before it tells this, Ansible takes a host from its play, but for one that a block rescues. Where a file to
+        # include is not there it does so later.
         lost = result._host.name in getattr(self.play, "_removed_hosts", (result._host.name,))
-        lost = lost or "reason" in result._result
+        lost = lost or str(result._task.action).rpartition(".")[2] in ("include_tasks", "include_role")
         self._result(result, IGNORED if ignore_errors else FAILED if lost else RESCUED)
 
     @harmless
