@@ -171,7 +171,7 @@ def logged(host: t.Any) -> dict[str, t.Any]:
     began, history.LATE = time.time(), 0
     quiet = history.package_changes(host, began)
     time.sleep(1.1)
-    subprocess.run(["rpm", "-e", "site-agent"], check=True)
+    subprocess.run(["rpm", "-e", "--allmatches", "site-agent"], check=True)
     alone = history.package_changes(host, began)
     unread_of = [[entry["path"] for entry in one[1] if "rpm/" in entry["path"]] for one in (quiet, alone)]
     return {"logged": [names, of_dnf], "rpm alone": unread_of}
