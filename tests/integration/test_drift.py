@@ -28,10 +28,10 @@ chmod 755 /tmp/p/DEBIAN/postinst
 dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
 apt-get install -y /tmp/containerd-tuning.deb
 """
-
-
-# What a person does with an editor to two files that a run has written.
+# What a person does with an editor to two files that a run has written. Where dpkg never ran there is no log of it, and
+# nobody would know whether a package did it.
 EDIT = r"""set -e
+: >>/var/log/dpkg.log
 f=$(grep -rl enable_cdi /etc/containerd)
 sed -i 's/enable_cdi.*/enable_cdi = false/' "${f:?no file of containerd sets enable_cdi}"
 sed -i '0,/rbln0/s//rbln9/' /var/run/cdi/rbln.yaml
