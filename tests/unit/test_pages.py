@@ -285,6 +285,10 @@ def test_every_message_is_one_of_the_product() -> None:
         "read-only file system", "violates PodSecurity", "Could not resolve hostname", "Permission denied",
         "Host key verification failed", "Temporary failure in name resolution", "certificate is not yet valid",
         "Insufficient rebellions.ai/npu", "unresolvable CDI devices", "not yet valid",
+        "failed to create FS watcher", "too many open files", "cni plugin not initialized", "NetworkPluginNotReady",
+        "PLEG is not healthy", "expected cgroupsPath to be of format", "kubelet cgroup driver is different",
+        "permission denied", "low on resource: memory", "ephemeral-storage",
+        "kubelet.sock: no such file or directory",
     }  # fmt: skip
     for told in quoted:
         pattern = re.compile("[^\n]{0,60}".join(map(re.escape, VALUES.split(told.rstrip(".")))))
