@@ -160,6 +160,18 @@ FAULTS: tuple[Fault, ...] = (
         host=_B,
     ),
     Fault(
+        "CDI turned off by a later file",
+        "cp /etc/containerd/config.toml /run/npu-lab/; mkdir -p /etc/containerd/conf.d; "
+        "sed 's/enable_cdi *= *true/enable_cdi = false/; /^imports/d' /etc/containerd/config.toml "
+        ">/etc/containerd/conf.d/99-site.toml; grep -q ^imports /etc/containerd/config.toml || "
+        "sed -i '1i imports = [\"/etc/containerd/conf.d/*.toml\"]' /etc/containerd/config.toml; "
+        "systemctl restart containerd",
+        "rm /etc/containerd/conf.d/99-site.toml; cp /run/npu-lab/config.toml /etc/containerd/config.toml; "
+        "systemctl restart containerd",
+        ("cdi_overridden",),
+        host=_B,
+    ),
+    Fault(
         "runtime not restarted",
         "sleep 1; touch /etc/containerd/config.toml",
         "systemctl restart containerd",
