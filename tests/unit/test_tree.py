@@ -36,22 +36,22 @@ ROOMS = {
     ],
 }  # fmt: skip
 PAYLOAD_FILES = {
-    "rbln_bundle": 26,
-    "rbln_cdi_spec": 28,
-    "rbln_config_write": 14,
-    "rbln_driver": 116,
-    "rbln_driver_facts": 42,
-    "rbln_driver_files": 12,
+    "rbln_bundle": 27,
+    "rbln_cdi_spec": 29,
+    "rbln_config_write": 15,
+    "rbln_driver": 117,
+    "rbln_driver_facts": 43,
+    "rbln_driver_files": 13,
     "rbln_history": 12,
-    "rbln_host_tool": 15,
-    "rbln_mok": 28,
-    "rbln_observe": 78,
+    "rbln_host_tool": 16,
+    "rbln_mok": 29,
+    "rbln_observe": 79,
     "rbln_package": 29,
     "rbln_repository": 29,
-    "rbln_runtime_detect": 31,
+    "rbln_runtime_detect": 32,
     "rbln_support": 85,
     "rbln_symptoms": 18,
-    "rbln_validate": 78,
+    "rbln_validate": 79,
 }
 BINDS_VENDOR = {"_base/rebellions.py"}
 # How a file of the controller takes the profile: by name, since only one vendor is bound.
