@@ -13,6 +13,8 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import ApiError, Cluster, Data, list_served
+from .._components import dra
+from .._nodes.pods import pod_ready
 from .._nodes.readiness import node_ready
 from .._text.line import line
 from . import states
@@ -282,14 +284,7 @@ class Drain:
                 told.append("%s cannot end, since the node is not Ready" % pod_name(pod))
                 steps.append("Bring the node back (its kubelet, its network, its power), and run again.")
             elif self._is_late(pod, now):
-                finalizers = pod["metadata"].get("finalizers")
-                if finalizers:
-                    why, step = (
-                        "waits for its finalizer %s" % line(finalizers[0], 100),
-                        "Find who removes the finalizer.",
-                    )
-                else:
-                    why, step = "ignores it", f"Stop the pod on its node, or set {ROLLOUT}force to true."
+                why, step = self._why_late(pod, leaving)
                 told.append("%s: its grace period of %d s is over and it %s" % (pod_name(pod), grace, why))
                 steps.append(step)
             else:
@@ -302,6 +297,22 @@ class Drain:
             "Node %s was not drained within %d s: %s." % (self._node, limit, listed(told)),
             " ".join(dict.fromkeys(steps)),
         )
+
+    @staticmethod
+    def _why_late(pod: Data, leaving: Leaving) -> tuple[str, str]:
+        """(what a pod waits for after its grace period, what to do)."""
+        finalizers, claims = pod["metadata"].get("finalizers"), claim_names(pod)
+        ours = (*leaving.ours, *(told.pod for told in leaving.stays))
+        if finalizers:
+            return "waits for its finalizer %s" % line(finalizers[0], 100), "Find who removes the finalizer."
+        if claims and not any(component_name(one) == dra.NAME and pod_ready(one) for one in ours):
+            # After a boot without a driver this pod cannot start, and no driver is in use.
+            return (
+                "holds the ResourceClaim %s, which the kubelet gives back only while a pod of %s runs on the node"
+                % (line(claims[0], 100), dra.NAME),
+                f"Let that pod run, or, where no driver is loaded on the host, set {ROLLOUT}force to true.",
+            )
+        return "ignores it", f"Stop the pod on its node, or set {ROLLOUT}force to true."
 
     def _is_lost(self) -> bool:
         """Whether no kubelet ends pods on the node; False where a busy server does not say."""

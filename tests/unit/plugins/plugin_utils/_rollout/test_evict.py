@@ -246,6 +246,21 @@ def test_a_pod_with_more_time_than_the_limit_is_no_fault_of_the_pod() -> None:
         drain(api, evict_timeout=60)
 
 
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_claim_that_nobody_gives_back_is_named(runs: bool) -> None:
+    """NVIDIA/k8s-driver-manager#213: after a boot without a driver no pod of the DRA driver is there to do it."""
+    claims = [{"name": "n", "resourceClaimName": "two-npus"}]
+    api = Api(node(), pod("held", spec={**NPU, "resourceClaims": claims, "terminationGracePeriodSeconds": 10}))
+    ready = {"conditions": [{"type": "Ready", "status": "True" if runs else "False"}]}
+    labels = {**OURS, "app.kubernetes.io/component": "dra-driver"}
+    owner = {"kind": "DaemonSet", "name": "dra", "controller": True}
+    api.put(pod("dra-x", owner=owner, namespace="rbln-system", labels=labels, spec={"containers": []}, status=ready))
+    api.ends = {"held": 1e9}
+    claim = "it holds the ResourceClaim two-npus, which .* while a pod of dra-driver runs on the node. Next: Let that"
+    with pytest.raises(NpuError, match="ignores it" if runs else claim):
+        drain(api, evict_timeout=60, namespace="rbln-system")
+
+
 def test_a_finalizer_is_named() -> None:
     api = Api(node(), pod("held"))
     api.items[("Pod", "team", "held")]["metadata"]["finalizers"] = ["example.com/save"]
