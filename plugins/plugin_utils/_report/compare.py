@@ -89,7 +89,7 @@ def compared(now: Document, last: Document, looks: t.Mapping[str, Host]) -> Docu
             continue
         old, current = _wrong(before), _wrong(one)
         new += [{"host": one["name"], "what": what, "detail": current[what]} for what in current if what not in old]
-        repaired += [{"host": one["name"], "what": what} for what in old if _is_repaired(what, one, current)]
+        repaired += [{"host": one["name"], "what": what} for what in old if _is_repaired(what, before, one, current)]
         versions += [
             {"host": one["name"], "what": what, "before": before["versions"][what], "after": one["versions"][what]}
             for what in VERSIONS
@@ -121,8 +121,8 @@ def _wrong(one: Host) -> dict[str, str]:
     return {**found, failure["task"]: failure["cause"]} if failure else found
 
 
-def _is_repaired(what: str, one: Host, current: t.Mapping[str, str]) -> bool:
+def _is_repaired(what: str, before: Host, one: Host, current: t.Mapping[str, str]) -> bool:
     """A check is repaired when it passes; a task when the run has come to a good end on the host."""
-    if "/" in what:
+    if any(check["id"] == what for check in before["checks"]["others"]):
         return what in one["checks"]["passed"]
     return not current and one["failure"] is None and bool(one["pool"])

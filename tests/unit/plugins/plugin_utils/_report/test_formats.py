@@ -231,6 +231,13 @@ def test_a_report_says_what_is_new_against_the_last_one() -> None:
     assert (found["summary"]["new_failures"], found["summary"]["repaired"]) == (3, 3)
 
 
+def test_a_task_with_a_path_in_its_name_is_repaired_too() -> None:
+    before, now = (reports.of_hosts([reports.one_host(0)], at=at) for at in ("2026-11-28T01:00:00Z", reports.AT))
+    seen(before, 0).update(state="failed", failure={"task": "Copy /etc/motd", "cause": "No room.", "next_step": ""})
+    told = compared(now, before, last_looks(["npu-0001"], [before]))["compared"]
+    assert told is not None and told["repaired"] == [{"host": "npu-0001", "what": "Copy /etc/motd"}]
+
+
 def test_a_host_is_compared_with_the_newest_report_that_has_seen_it() -> None:
     old = reports.of_hosts([reports.one_host(number) for number in range(3)])
     seen(old, 1)["versions"]["driver"] = "2.0.0"
