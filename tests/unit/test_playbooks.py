@@ -379,6 +379,15 @@ def test_the_cluster_part_passes_over_a_host_that_the_rollout_left_as_it_is() ->
     assert ["__rbln_as_planned | bool" in one["when"] for one in includes] == [True, True]
 
 
+def test_a_node_that_a_workload_has_proven_before_its_uncordon_is_not_asked_for_an_npu_again() -> None:
+    """Pods that came back to it since may hold all of them."""
+    (smoke,) = [one for one in SITE[-2]["tasks"] if one["name"] == "Prove that a workload runs on each node"]
+    (once,) = [text for text in smoke["when"] if "rbln_operands_smoke_result" in text]
+    found = [{}, {"skipped": True}, {"ok": False}, {"ok": True}]
+    assert [value("{{ %s }}" % once, rbln_operands_smoke_result=one) for one in found] == [True, True, True, False]
+    assert value("{{ %s }}" % once) is True
+
+
 def task(role: str, file: str, name: str) -> dict[str, Any]:
     path = ROOT / "roles" / role / "tasks" / (file + ".yml")
     (found,) = [one for one in yaml.safe_load(path.read_text(encoding="utf-8")) if one["name"].endswith(name)]
