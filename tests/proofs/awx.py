@@ -173,7 +173,7 @@ def seen(part: Part, controller: Controller, folder: Path) -> None:
             (name,) = [name for name in archive.getnames() if name.endswith("/manifest.json")]
             manifest = json.load(t.cast("t.IO[bytes]", archive.extractfile(name)))
         assert {host: one["state"] for host, one in manifest["hosts"].items()} == {A: "collected"}
-        assert path.stat().st_mode & 0o777 == 0o600 and len(manifest["files"]) > 20
+        assert path.stat().st_mode & 0o777 == 0o600 and len(manifest["files"]) > 5
 
 
 def removed(part: Part, controller: Controller) -> None:
@@ -184,7 +184,8 @@ def removed(part: Part, controller: Controller) -> None:
         assert [(one["required"], one["min"]) for one in asked["spec"]] == [(True, 1)]
         for empty in ("", " "):
             job = controller.launch("NPU Remove", {"rbln_pool": empty}, judged=False)
-            assert job.code != 0 and not job.hosts and "rbln_pool is " in job.out, job.out[-3000:]
+            assert job.code != 0 and not job.hosts, job.out[-3000:]
+            assert "rbln_pool is " in " ".join(job.out.split()), job.out[-3000:]
     with part.case("Remove in check mode foretells it, and everything is still there"):
         job = controller.launch("NPU Remove", every, check=True).good(A, B)
         assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
