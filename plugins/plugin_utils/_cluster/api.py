@@ -339,7 +339,7 @@ class Cluster:
                 continue
             found = page.get(ITEMS) or []
             meta = page.get("metadata") or {}
-            if not isinstance(found, list) or not isinstance(meta, dict) or not all(map(is_object, found)):
+            if not isinstance(found, list) or not isinstance(meta, dict) or any(one is None for one in found):
                 raise _malformed("List %s objects" % kind)
             items += found
             query["continue"] = str(meta.get("continue") or "")

@@ -40,12 +40,12 @@ def reading(
 ) -> Read:
     """How to read a page of objects of this kind: the `part` of those for which `only` holds.
 
-    What is no object stays as it is.
+    What is no object is None there.
     """
 
-    def keep(item: t.Any) -> list[t.Any]:
+    def keep(item: t.Any) -> list[Data | None]:
         if not is_object(item):
-            return [item]
+            return [None]
         own = _metadata(item) if metadata else item
         return [dict(part(own), apiVersion=api_version, kind=kind)] if only(own) else []
 
