@@ -101,7 +101,8 @@ ANSWER: dict[str, Data] = {
         "disk": [
             {"path": "/", "size": 9, "free": 1, "inodes": 0, "inodes_free": 0, "read_only": False},
         ],
-        "hung": ["/mnt/nfs"], "units": {"kubelet.service": "active"}, "locked_by": ["apt-get (pid 7)"], "used_by": ["python3 (pid 9)"],
+        "hung": ["/mnt/nfs"], "units": {"kubelet.service": "active"},
+        "locked_by": ["apt-get (pid 7)"], "used_by": ["python3 (pid 9)"],
         "proxies": [{"unit": "containerd.service", "address": "p:1", "state": "failed", "detail": "refused"}],
     },
     "rbln_bundle": {
