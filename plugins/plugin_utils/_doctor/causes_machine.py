@@ -135,7 +135,7 @@ MACHINE_CAUSES: tuple[Cause, ...] = (
         MACHINE,
         "the task that observes the host fails",
         "The host was not observed; the message of the task says why.",
-        "`ansible-playbook rebellions.npu.discover --limit HOST -vvv`",
+        "`ansible-playbook -i hosts.yml rebellions.npu.discover --limit HOST -vvv`",
         "Do what the message says.",
         ("reach:other",),
     ),
