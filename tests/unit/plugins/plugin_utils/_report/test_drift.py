@@ -62,7 +62,7 @@ def test_what_is_not_known_has_not_changed(what: str, known: str, unknown: str) 
     before["versions"][what], now["versions"][what] = known, unknown
     assert drifts.compared(now, before) == ([], [{"what": what, "was": known, "why": ""}])
     # Known again, or not known as before.
-    assert drifts.compared(before, now) == ([], []) == drifts.compared(now, copy.deepcopy(now))
+    assert drifts.compared(now=before, before=now) == ([], []) == drifts.compared(now, copy.deepcopy(now))
 
 
 def test_a_number_a_step_and_a_check_that_are_not_known_are_no_drift() -> None:
@@ -78,7 +78,7 @@ def test_a_number_a_step_and_a_check_that_are_not_known_are_no_drift() -> None:
             {"what": "driver/driver_loaded", "was": "passed", "why": "denied"},
         ],
     )
-    assert drifts.compared(before, now) == ([], [])
+    assert drifts.compared(now=before, before=now) == ([], [])
     # What has changed is told beside it.
     now["versions"]["kernel"] = "6.8.0-47-generic"
     assert [one["what"] for one in drifts.changed(now, before)] == ["kernel"]
@@ -362,7 +362,7 @@ def test_objects_that_are_not_as_applied_any_more_are_drift_once() -> None:
     told = ["DaemonSet a/x is left over", "ConfigMap a/y differs", "Secret a/s is missing"]
     assert drifted(now, silent, site, before) == told
     assert drifted(now, before, site) == [told[0], told[2]]
-    assert drifted(now, now) == []
+    assert drifted(now, copy.deepcopy(now)) == []
     # A copy of an earlier report applied nothing, and what could not be applied is no drift.
     copied: Any = {**before, "made": {**before["made"], "check": False, "source": "cache"}}
     assert drifted(now, copied, before) == [told[0], told[2]]
