@@ -32,7 +32,6 @@ BARE = Flavour("trixie", ("ca-certificates", "python3", "python3-pip", "python3-
 # How this machine reaches PyPI and Debian. Only a file that is there is mounted.
 SHARED = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs", "/usr/local/share/ca-certificates", "/etc/pip.conf")
 PASSED = ("PIP_INDEX_URL", "PIP_CERT", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE")
-LIMITS = (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
 LOAD = """
 import importlib, pkgutil, sys
 sys.path.insert(0, "/usr/share/ansible/collections")
@@ -65,8 +64,8 @@ _OWN: list[Path] = []
 
 
 def own_podman(folder: Path) -> None:
-    """Limits are those of this process: in a container more of them may not be given away. runc keeps the others."""
-    limits = ["%s=%d:%d" % (name, *resource.getrlimit(which)) for name, which in LIMITS]
+    """In a container no limit may be higher than that of podman, which lowers its own; runc leaves the others alone."""
+    limits = ["nofile=%d:%d" % resource.getrlimit(resource.RLIMIT_NOFILE), "nproc=4096:4096"]
     conf = folder / "containers.conf"
     engine = '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n'
     conf.write_text("[containers]\ndefault_ulimits = %s\npids_limit = 0\n%s" % (json.dumps(limits), engine))
