@@ -103,7 +103,7 @@ def of_debian(folder: Path, tarball: Path) -> Path:
     shutil.copytree(COLLECTIONS / "ansible_collections" / "kubernetes", folder / "tree" / "kubernetes")
     file["additional_build_files"] = [
         {"src": str(tarball), "dest": "dist"},
-        {"src": str(folder / "tree" / "kubernetes"), "dest": "collections"},
+        {"src": str(folder / "tree"), "dest": "collections"},
     ]
     file["build_arg_defaults"] = {"ANSIBLE_GALAXY_CLI_COLLECTION_OPTS": "--offline"}
     file["additional_build_steps"] = {
@@ -164,7 +164,8 @@ def use(part: Part, folder: Path) -> None:
     with part.case("ansible-galaxy lists both collections"):
         out = inside(work, "ansible-galaxy", "collection", "list")
         assert "rebellions.npu" in out and "kubernetes.core" in out, out
-    here = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+    # The image has no sudo: it manages other hosts.
+    here = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3", "ansible_become": False}
     hosts = {"npu_nodes": {"hosts": {"here": here}, "vars": {"rbln_driver_source": "preinstalled"}}}
     (work / "hosts.json").write_text(json.dumps(hosts))
     with part.case("plan in check mode"):
