@@ -34,7 +34,7 @@ EDIT = r"""set -e
 : >>/var/log/dpkg.log
 f=$(grep -rl enable_cdi /etc/containerd)
 sed -i 's/enable_cdi.*/enable_cdi = false/' "${f:?no file of containerd sets enable_cdi}"
-sed -i '0,/rbln0/s//rbln9/' /var/run/cdi/rbln.yaml
+sed -i '0,/createContainer/s//startContainer/' /var/run/cdi/rbln.yaml
 """
 
 

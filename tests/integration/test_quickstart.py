@@ -223,7 +223,7 @@ def test_the_commands_of_the_pages(newcomer: Newcomer, bare: Hosts) -> None:
 
 
 # Programs of the tree that this host has no use for, in the words of its shell.
-NOT_HERE = re.compile(r"\b(?:docker|crictl|dnf|rpm|mokutil): (?:not found|command not found)$")
+NOT_HERE = re.compile(r"\b(?:ausearch|crictl|curl|dkms|dnf|docker|fuser|mokutil|rpm|ssh-keygen): not found$")
 # What programs say of words that they do not know.
 NOT_UNDERSTOOD = re.compile(
     r"invalid (?:option|choice)|unrecogni[sz]ed|unknown (?:option|command|flag)|^usage:", re.I | re.M
