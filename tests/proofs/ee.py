@@ -175,9 +175,11 @@ def use(part: Part, folder: Path) -> None:
         view = folder / "dev"
         view.mkdir()
         argv = ["unshare", "--mount", "--propagation", "private", "sh", "-c", QUEUES, "sh", view]
+        # It gives these to the container; there are other paths.
+        argv += ["env", *("--unset=" + name for name in environment() if name.startswith("ANSIBLE_"))]
         argv += [VENV / "bin" / "ansible-navigator", "run", "rebellions.npu.plan", "-i", work / "hosts.json"]
         argv += ["--mode", "stdout", "--eei", IMAGE, "--pp", "never", "--ce", "podman", "--pae", "false"]
-        out = run(*argv, "--lf", folder / "navigator.log", HOME=str(work), ANSIBLE_COLLECTIONS_PATH="")
+        out = run(*argv, "--lf", folder / "navigator.log", HOME=str(work))
         assert "Plan for 1 host" in out, out[-2000:]
 
 
