@@ -18,7 +18,7 @@ import time
 import typing as t
 
 from .._base.records import dataclass
-from .command import BLOCK, KILL_WAIT, end_session, environment
+from .command import BLOCK, KILL_WAIT, end_session, environment, started
 from .probe import FAILED, TIMEOUT, TOO_LARGE, VALUE, from_oserror
 
 # Most that a source may say before it is ended, whatever is kept of it.
@@ -87,14 +87,7 @@ def run(argv: t.Sequence[str], timeout: float, keep: Keep, accept: t.Collection[
     """The output of a command; of one that is ended, what it has said until then."""
     plain = dict(environment(), SYSTEMD_PAGER="", SYSTEMD_COLORS="0", TERM="dumb")
     try:
-        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=plain,
-            start_new_session=True,
-        )
+        child = started(argv, plain)
     except OSError as exc:
         found = from_oserror(exc)
         return Outcome(found.state, "%s: %s" % (argv[0], found.detail))

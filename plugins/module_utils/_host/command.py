@@ -34,6 +34,23 @@ def environment() -> dict[str, str]:
     return dict(os.environ, LC_ALL="C", LANGUAGE="C", PATH=search_path())
 
 
+def started(
+    argv: t.Sequence[str], env: t.Mapping[str, str], cwd: str | None = None, pass_fds: t.Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """A command that runs, without standard input and with pipes for what it says; OSError where it does not start."""
+    # A new session, so that a limit also kills the children: dpkg of apt, make of an installer.
+    return subprocess.Popen(  # pylint: disable=ansible-bad-function
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd=cwd,
+        pass_fds=pass_fds,
+        start_new_session=True,
+    )
+
+
 def run_command(
     argv: t.Sequence[str],
     timeout: float,
@@ -46,19 +63,8 @@ def run_command(
     Past the limit (timeout), or when it prints more than OUTPUT_LIMIT bytes (too_large), the command and its children
     are killed. `pass_fds` are open descriptors that the command inherits.
     """
-    full_env = dict(environment(), **(env or {}))
     try:
-        # A new session, so that the limit also kills the children: dpkg of apt, make of an installer.
-        child = subprocess.Popen(  # pylint: disable=ansible-bad-function
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=full_env,
-            cwd=cwd,
-            pass_fds=pass_fds,
-            start_new_session=True,
-        )
+        child = started(argv, dict(environment(), **(env or {})), cwd, pass_fds)
     except OSError as exc:
         return from_oserror(exc)
     try:

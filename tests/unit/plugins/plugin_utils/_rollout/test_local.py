@@ -92,11 +92,17 @@ def test_a_host_that_failed_is_out_of_service_until_it_works_again(tmp_path: Pat
     assert isinstance(local.ask("r4", "c"), Begin)
 
 
-def test_a_host_that_failed_counts_where_a_run_leaves_it_out(tmp_path: Path) -> None:
-    local = Local(tmp_path)
+def one_failed(path: Path) -> Local:
+    """After a run of a, b and c that ended with a."""
+    local = Local(path)
     local.plan("r1", "a", "b", "c")
     local.ask("r1", "a")
     local.end("r1", "a", FAILED)
+    return local
+
+
+def test_a_host_that_failed_counts_where_a_run_leaves_it_out(tmp_path: Path) -> None:
+    local = one_failed(tmp_path)
     # As another node of a cluster does, also where another driver is wanted.
     for run, goal in (("r2", "goal"), ("r3", "other")):
         local.plan(run, "b", goal=goal, limit=["b", "c"])
@@ -116,10 +122,7 @@ def test_a_host_that_failed_counts_where_a_run_leaves_it_out(tmp_path: Path) -> 
 
 
 def test_a_host_that_is_stopped_stays_down(tmp_path: Path) -> None:
-    local = Local(tmp_path)
-    local.plan("r1", "a", "b", "c")
-    local.ask("r1", "a")
-    local.end("r1", "a", FAILED)
+    local = one_failed(tmp_path)
     local.plan("r2", "b", stopped=["a"], goal="other")
     assert local.down() == {"a"} and isinstance(local.ask("r2", "b"), Refuse)
     local.plan("r3", "b", goal="other")
@@ -127,19 +130,13 @@ def test_a_host_that_is_stopped_stays_down(tmp_path: Path) -> None:
 
 
 def test_a_host_that_left_the_inventory_is_forgotten(tmp_path: Path) -> None:
-    local = Local(tmp_path)
-    local.plan("r1", "a", "b", "c")
-    local.ask("r1", "a")
-    local.end("r1", "a", FAILED)
+    local = one_failed(tmp_path)
     local.plan("r2", "b", limit=["b"], inventory=["b", "c"])
     assert isinstance(local.ask("r2", "b"), Begin) and local.down() == set()
 
 
 def test_a_record_of_an_earlier_release_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
-    local = Local(tmp_path)
-    local.plan("r1", "a", "b", "c")
-    local.ask("r1", "a")
-    local.end("r1", "a", FAILED)
+    local = one_failed(tmp_path)
     data = json.loads(local.store.path.read_text())
     assert data.pop("hosts") == HOSTS
     local.store.path.write_text(json.dumps(data))
