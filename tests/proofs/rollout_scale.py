@@ -37,7 +37,7 @@ from ._proof import SAMPLE, Part, Proof
 from .scale import POOLS, Site
 
 SIZES = (30, 100) if SAMPLE else (30, 100, 300, 1000)
-FORKS = 20
+FORKS = 15
 # API requests of a node, all that a run asks for divided by its nodes.
 REQUESTS = 12
 # A node of the largest size against one of the base, CPU and requests. Of fewer nodes than that, what is asked and done
