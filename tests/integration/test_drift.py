@@ -28,12 +28,14 @@ chmod 755 /tmp/p/DEBIAN/postinst
 dpkg-deb --build /tmp/p /tmp/containerd-tuning.deb
 apt-get install -y /tmp/containerd-tuning.deb
 """
-# What a person does with an editor to a file that a run has written. Where dpkg never ran there is no log of it, and
+# What a person does with an editor to files that a run has written. Where dpkg never ran there is no log of it, and
 # nobody would know whether a package did it.
 EDIT = r"""set -e
 : >>/var/log/dpkg.log
 f=$(grep -rl enable_cdi /etc/containerd)
 sed -i 's/enable_cdi.*/enable_cdi = false/' "${f:?no file of containerd sets enable_cdi}"
+c=$(grep -l /dev/rbln0 /run/cdi/*)
+sed -i 's#/dev/rbln0#/dev/rbln7#' "${c:?no CDI specification names /dev/rbln0}"
 """
 
 
@@ -51,10 +53,12 @@ def test_drift_says_what_was_changed_and_by_whom(nodes: Hosts) -> None:
     found = play("drift", nodes.inventory(), extra=asked, env={**TERMINAL, **reporting()})
     assert found.code == 3, found.out[-3000:] + found.err[-1000:]
     said = {one["name"]: one["drift"] for one in newest("drift")["hosts"]}
-    (edited,) = said[B]
-    assert edited["by"] == "person" and edited["what"].startswith("containerd"), said
+    edited = {one["what"].partition(" ")[0].partition("/")[0]: one for one in said[B]}
+    assert len(said[B]) == 2 and {one["by"] for one in said[B]} == {"person"}, said
     wrote = "was written, its owner is root; no package manager did that"
-    assert edited["evidence"].startswith("/etc/containerd/") and edited["evidence"].endswith(wrote), said
+    for what, place in (("containerd", "/etc/containerd/"), ("cdi", "/run/cdi/")):
+        evidence = edited[what]["evidence"]
+        assert evidence.startswith(place) and evidence.endswith(wrote), said
     by = [one for one in said[A] if one["by"] == "package manager"]
     assert by and all(one["what"].startswith("containerd") for one in by), said
     assert by[0]["evidence"].startswith("/var/log/apt/history.log: apt-get install -y /tmp/containerd-tuning.deb"), by
