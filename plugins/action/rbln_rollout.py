@@ -41,6 +41,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.places imp
     whole,
     works,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.returning import UNSCHEDULABLE
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.store import RunStore
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.table import document, lines, summary, table
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turn import NO_TURN, Refused, Turn
@@ -49,8 +50,6 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.turns impo
 Result = dict[str, t.Any]
 # What the roles register of the look at the clusters, and what the act plan has cut.
 OPENED, CUT = "%s_opened" % PREFLIGHT, "%s_plan" % of_rollout.ROLE
-# The taint of a cordoned node.
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 FAILURE, REBOOT = INPUT + "failure", INPUT + "driver_reboot_required"
 HOSTS = "npu_nodes"
 # Once a run: Ansible loads its plugins before it starts a process for each task.

@@ -18,6 +18,7 @@ from .._nodes.pods import pod_ready
 from .._nodes.readiness import node_ready
 from .._text.line import line
 from . import states
+from .budgets import budgets_of, in_the_way, why_kept
 from .node import NodeWriter, gates_to_close
 from .outage import Clock, Sleep, is_passing, patiently
 from .pods import (
@@ -26,25 +27,26 @@ from .pods import (
     Leaving,
     Policy,
     Told,
-    budgets_of,
     cannot_drain,
     claim_names,
     classify,
     component_name,
-    in_the_way,
     is_finished,
     listed,
     pod_name,
     why_not,
 )
+from .returning import Returning
 
 CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
 BUDGET = ("policy/v1", "PodDisruptionBudget")
 # Seconds between two looks at the pods, and how much longer than its grace period a pod may take.
 FIRST_PAUSE, PAUSE, LATE = 1.0, 5.0, 15.0
-# The API server's own words before those of the webhook or of the policy.
+# The API server's own words before those of the webhook or of the policy, and for a webhook that does not answer.
+_NO_WEBHOOK = "failed calling webhook"
 _WEBHOOK = re.compile(
-    r'(?:admission webhook "[^"]*" denied the request|ValidatingAdmissionPolicy [^\n]{1,600}? denied request).*',
+    r'(?:admission webhook "[^"]*" denied the request|ValidatingAdmissionPolicy [^\n]{1,600}? denied request'
+    rf'|{_NO_WEBHOOK} "[^"]*").*',
     re.DOTALL,
 )
 Tell = t.Callable[[str], None]
@@ -100,6 +102,7 @@ class Drain:
         # By the uid of a pod: when it was first seen to end, and the last refusal to evict it.
         self._ends: dict[str, float] = {}
         self._refusals: dict[str, _Refusal] = {}
+        self._returning = Returning()
         # The components of ours that were not ready at the first look.
         self.unready: list[str] = []
 
@@ -173,6 +176,9 @@ class Drain:
             now = self._clock()
             for pod in leaving.going:
                 self._ends.setdefault(_uid(pod), now)
+            back = self._returning.found(leaving.evict)
+            if back:
+                raise cannot_drain(self._node, [*map(why_not, back)], [one.step for one in back])
             for pod in leaving.evict:
                 self._evict_pod(pod)
             for pod in leaving.going if self._policy.force else ():
@@ -186,6 +192,10 @@ class Drain:
             self._sleep(min(pause, limit - waited))
             pause = min(2 * pause, PAUSE)
             leaving = self._look()
+            if self._returning.may_follow and not leaving.pending:
+                # A StatefulSet starts its next pod when the last one has ended.
+                self._sleep(PAUSE)
+                leaving = self._look()
             self._refuse(leaving)
         return leaving
 
@@ -202,6 +212,7 @@ class Drain:
         try:
             self._cluster.request("POST", path, what, {}, body, tries=1)
             self._refusals.pop(_uid(pod), None)
+            self._returning.evicted(pod)
         except NpuError as exc:
             status = exc.status if isinstance(exc, ApiError) else 0
             if status == 500:
@@ -263,12 +274,13 @@ class Drain:
             status = refusal.status if refusal else None
             found = budgets_of(pod, budgets) if self._refused_by_budget(pod) else []
             if found:
-                names = in_the_way(pod, budgets) or [pod_name(one) for one in found]
-                told.append("%s: the PodDisruptionBudget %s allows no disruption" % (pod_name(pod), listed(names)))
-                steps.append(f"Give the application more ready replicas, or raise {ROLLOUT}evict_timeout.")
+                closed = in_the_way(pod, found)
+                why, step = why_kept(next((one for one in found if pod_name(one) in closed), found[0]), pod)
+                told.append("%s: %s" % (pod_name(pod), why))
+                steps.append(step)
             elif refusal and refusal.webhook:
                 told.append("%s: %s" % (pod_name(pod), refusal.webhook))
-                steps.append(f"Ask the owner of this rule, or raise {ROLLOUT}evict_timeout.")
+                steps.append(_webhook_step(refusal.webhook))
             elif status:
                 told.append("%s: the API server answered with HTTP %d" % (pod_name(pod), status))
                 steps.append("Check the state of the API server, and run again.")
@@ -383,6 +395,12 @@ def _webhook(exc: NpuError) -> str:
     """What a webhook or policy says that refused; it may let the pod go once its application has moved."""
     said = _WEBHOOK.search(str(exc.body.get("message") or "")) if isinstance(exc, ApiError) else None
     return line(said.group(), 300).rstrip(".") if said else ""
+
+
+def _webhook_step(said: str) -> str:
+    if said.startswith(_NO_WEBHOOK):
+        return "Let the pods of this webhook run on other nodes, or remove the webhook."
+    return f"Ask the owner of this rule, or raise {ROLLOUT}evict_timeout."
 
 
 def _namespace_ends(exc: ApiError) -> bool:

@@ -30,12 +30,13 @@ from .._objects.inputs import Inputs
 from .._objects.names import INPUT, OPERANDS, SHORT
 from .._objects.parts import GATE_PREFIX, SKIP_LABEL
 from . import given as of_rollout
+from .budgets import in_the_way
 from .evict import list_budgets, look_at, look_of
 from .fleet import Going
 from .local import LocalStore
 from .node import NodeWriter
 from .outage import is_passing
-from .pods import KEEP, REFUSE, Policy, in_the_way, why_not
+from .pods import KEEP, REFUSE, Policy, why_not
 from .states import GATES
 from .store import RunStore
 from .table import Pods

@@ -149,7 +149,7 @@ def _judge(pod: Data, claims: Claims, policy: Policy) -> tuple[str, Told]:
     if is_finished(pod):
         return "stays", Told(pod, "finished")
     held = holds(pod, claims, policy.dra_driver)
-    owner = _controller(pod)
+    owner = controller_of(pod)
     daemon = owner.get("kind") == "DaemonSet"
     if daemon and _is_ours(pod, policy):
         if held or component_name(pod) in policy.components:
@@ -170,7 +170,7 @@ def _judge(pod: Data, claims: Claims, policy: Policy) -> tuple[str, Told]:
     if daemon:
         if not held:
             return "stays", Told(pod, "of DaemonSets")
-        step = "Keep the DaemonSet %s off this node, by its node selector, until the run is over." % _owner(pod, owner)
+        step = "Keep the DaemonSet %s off this node, by its node selector, until the run is over." % owner_text(pod)
         return "refused", Told(pod, "%s and its DaemonSet would start it again" % held, step)
     if policy.pods == REFUSE:
         step = f"Stop the pod, or set {ROLLOUT}pods to npu so that pods with NPUs are evicted."
@@ -271,57 +271,22 @@ def asks_to_stay(pod: t.Mapping[str, t.Any]) -> str:
     return ""
 
 
-def _controller(pod: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
+def controller_of(pod: t.Mapping[str, t.Any]) -> t.Mapping[str, t.Any]:
+    """The owner that makes a pod again; empty for none."""
     owners = pod["metadata"].get("ownerReferences") or []
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
-def _owner(pod: t.Mapping[str, t.Any], owner: t.Mapping[str, t.Any]) -> str:
-    return line("%s/%s" % (pod["metadata"].get("namespace") or "default", owner.get("name")), 200)
+def owner_text(pod: t.Mapping[str, t.Any]) -> str:
+    """namespace/name of the controller of a pod."""
+    return line("%s/%s" % (pod["metadata"].get("namespace") or "default", controller_of(pod).get("name")), 200)
 
 
 def _is_mirror(pod: t.Mapping[str, t.Any]) -> bool:
-    return _MIRROR in (pod["metadata"].get("annotations") or {}) or _controller(pod).get("kind") == "Node"
+    return _MIRROR in (pod["metadata"].get("annotations") or {}) or controller_of(pod).get("kind") == "Node"
 
 
 def _scratch(pod: t.Mapping[str, t.Any]) -> str:
     """The first volume whose data ends with the pod."""
     volumes = (pod.get("spec") or {}).get("volumes") or []
     return next((str(one.get("name")) for one in volumes if "emptyDir" in one), "")
-
-
-def budgets_of(pod: t.Mapping[str, t.Any], budgets: t.Iterable[Data]) -> list[Data]:
-    """The PodDisruptionBudgets that a pod counts for."""
-    meta = pod["metadata"]
-    return [
-        one
-        for one in budgets
-        if one["metadata"].get("namespace") == meta.get("namespace")
-        and selects((one.get("spec") or {}).get("selector"), meta.get("labels") or {})
-    ]
-
-
-def in_the_way(pod: t.Mapping[str, t.Any], budgets: t.Iterable[Data]) -> list[str]:
-    """The budgets, by name, that allow no disruption of the pod now."""
-    return [
-        pod_name(one) for one in budgets_of(pod, budgets) if (one.get("status") or {}).get("disruptionsAllowed", 0) < 1
-    ]
-
-
-def selects(selector: t.Mapping[str, t.Any] | None, labels: t.Mapping[str, t.Any]) -> bool:
-    """Whether a label selector selects; one that is not there selects nothing, an empty one everything."""
-    if selector is None:
-        return False
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    for one in selector.get("matchExpressions") or []:
-        key, values = one.get("key"), one.get("values") or []
-        fits = {
-            "In": key in labels and labels[key] in values,
-            "NotIn": key not in labels or labels[key] not in values,
-            "Exists": key in labels,
-            "DoesNotExist": key not in labels,
-        }
-        if not fits.get(str(one.get("operator")), False):
-            return False
-    return True

@@ -196,6 +196,73 @@ def test_a_rule_that_never_lets_a_pod_go_is_named(status: int, said: str) -> Non
     )
 
 
+DEAD = (
+    'Internal error occurred: failed calling webhook "evict.example": failed to call webhook: Post'
+    ' "https://evict.team.svc:443/": dial tcp 10.0.0.9:443: connect: connection refused'
+)
+
+
+def test_a_webhook_that_does_not_answer_is_named_and_not_the_api_server() -> None:
+    """deckhouse/deckhouse#23007: its pod was unreachable, and the eviction was never asked again."""
+    api = Api(node(), pod("a"))
+    refused_by_rule(api, 500, DEAD)
+    with pytest.raises(NpuError) as caught:
+        drain(api, evict_timeout=30)
+    assert 'team/a: failed calling webhook "evict.example": failed to call webhook' in str(caught.value)
+    assert str(caught.value).endswith("Let the pods of this webhook run on other nodes, or remove the webhook.")
+    api.events.append((140.0, lambda: api.pop("Pod", "team", "a")))
+    drain(api, evict_timeout=60)
+    assert names(api) == []
+
+
+def comes_back(api: Api, delay: float = 0.0, **more: Any) -> None:
+    """After each eviction the controller starts one more pod on the node; a StatefulSet when the last one has ended."""
+    evict = api._evict
+    count = [0]
+
+    def again(name: str, *args: Any) -> Any:
+        answer = evict(name, *args)
+        count[0] += 1
+        after = pod("web-%d" % count[0], **more)
+        api.events.append((api.now + delay, lambda: api.put(after) and None))
+        return answer
+
+    api._evict = again  # type: ignore[method-assign]
+
+
+EVERYWHERE = {**NPU, "tolerations": [{"operator": "Exists"}]}
+STATEFUL = {"kind": "StatefulSet", "name": "db", "controller": True}
+
+
+@pytest.mark.parametrize(
+    "more, delay, step",
+    [
+        # cilium/tetragon#3484: it tolerates every taint, so also that of the cordon.
+        ({"spec": EVERYWHERE}, 0, "Remove its toleration of node.kubernetes.io/unschedulable, or stop the ReplicaSet"),
+        ({"spec": EVERYWHERE, "owner": STATEFUL}, 3, "stop the StatefulSet team/db until the run is over."),
+        # Its template names the node, so no scheduler is asked.
+        ({}, 0, "Stop the ReplicaSet team/rs, whose pods name this node, until the run is over."),
+    ],
+)
+def test_a_pod_that_comes_back_to_the_cordoned_node_is_not_evicted_for_ever(
+    more: dict[str, Any], delay: float, step: str
+) -> None:
+    api = Api(node(), pod("web-0", **more))
+    comes_back(api, delay, **more)
+    with pytest.raises(NpuError, match="team/web-2 is started again on this cordoned node by the .* each time") as out:
+        drain(api, evict_timeout=300)
+    assert step in str(out.value) and api.asked.count("POST eviction") == 2 and api.now < 160
+
+
+def test_many_pods_of_one_controller_that_leave_are_none_that_come_back() -> None:
+    api = Api(node(), *(pod("web-%d" % number) for number in range(5)))
+    # Bound before the cordon was seen.
+    api.events.append((101.0, lambda: api.put(pod("web-5")) and None))
+    api.events.append((104.0, lambda: api.put(pod("web-6")) and None))
+    drain(api)
+    assert names(api) == []
+
+
 def test_a_server_that_is_too_busy_for_its_budgets_does_not_end_the_drain() -> None:
     api = Api(node(), pod("a"))
     api.evictions = {"a": [500, 500, 201]}

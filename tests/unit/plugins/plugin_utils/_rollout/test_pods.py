@@ -11,13 +11,10 @@ import pytest
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import (
     Leaving,
     Policy,
-    budgets_of,
     classify,
     holds,
-    in_the_way,
-    selects,
 )
-from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import budget, pod
+from ansible_collections.rebellions.npu.tests.unit.plugins.plugin_utils.rollout_api import pod
 
 DRIVER = "npu.rebellions.ai"
 NONE: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]}
@@ -167,37 +164,6 @@ def test_the_list_before_the_first_act_names_each_pod_and_its_fate() -> None:
 
 def test_names_of_pods_cannot_write_on_the_screen() -> None:
     assert classify([pod("a\x1b[2J\r\n")], {}, Policy()).text().isprintable()
-
-
-@pytest.mark.parametrize(
-    "selector, fits",
-    [
-        (None, False),
-        ({}, True),
-        ({"matchLabels": {"app": "x"}}, True),
-        ({"matchLabels": {"app": "y"}}, False),
-        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "z"]}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}, False),
-        ({"matchExpressions": [{"key": "no", "operator": "NotIn", "values": ["x"]}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
-        ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-        ({"matchLabels": {"app": "x"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]}, False),
-    ],
-)
-def test_selectors_are_those_of_kubernetes(selector: Any, fits: bool) -> None:
-    assert selects(selector, {"app": "x"}) is fits
-
-
-def test_budgets_of_a_pod_are_of_its_namespace_and_labels() -> None:
-    one = pod("a", labels={"app": "x"})
-    budgets = [
-        budget("b", app="x"),
-        budget("c", 1, app="x"),
-        budget("d", namespace="other", app="x"),
-        budget("e", app="y"),
-    ]
-    assert [item["metadata"]["name"] for item in budgets_of(one, budgets)] == ["b", "c"]
-    assert in_the_way(one, budgets) == ["team/b"]
 
 
 def test_a_pod_without_specification_is_no_error() -> None:
