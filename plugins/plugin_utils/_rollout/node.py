@@ -93,6 +93,21 @@ class NodeWriter:
         reasons = {states.REASON: line(reason, _LONGEST) if reason else None}
         return self._change(lambda node: self._patch(node, state, reasons), "Label node %s %s" % (self.name, state))
 
+    def begin_host(self) -> None:
+        """Say that its host changes now. NpuError where others uncordoned the node: it takes new pods."""
+
+        def judge(node: Data) -> Data | None:
+            if not is_cordoned(node):
+                raise NpuError(
+                    "The node %s was uncordoned by others, or created anew, while it was drained." % self.name,
+                    "Find who uncordons it, such as another tool for upgrades or reboots, and run again.",
+                )
+            return self._patch(node, states.HOST, {states.REASON: None})
+
+        if not self._change(judge, "Label node %s %s" % (self.name, states.HOST)):
+            # Nothing was written, so nothing said that the node is as it was at the last look.
+            judge(self.read())
+
     def done(self) -> bool:
         """After success: in service again when the cordon is ours; the state says so."""
         self.open_gates()

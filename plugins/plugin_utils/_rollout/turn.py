@@ -174,9 +174,10 @@ class Turn:
         if writer is None:
             return False
         live = writer.current()
-        before = state_of(live)
-        # A node that failed and was given back is as it was.
-        begun = before in BEGUN or (before == states.FAILED and is_tainted(live))
+        # What others wrote is no state of ours, and a node that failed and was given back is as it was.
+        unfinished = is_unfinished(live)
+        before = state_of(live) if unfinished else ""
+        begun = unfinished and before not in BEFORE
         state = before if before in BEGUN else states.HOST if begun else states.CORDON
         try:
             writer.cordon(state, turn.wave, not turn.cordon, policy.components)
@@ -201,7 +202,7 @@ class Turn:
                 unready = unready_of(patiently(writer.cluster, look, self._clock, self._sleep))
             else:
                 unready = leave_node(writer, policy, tell, self._clock, self._sleep)
-            writer.state(states.HOST)
+            writer.begin_host()
         except NpuError as exc:
             said = self._failed(writer, exc, begun)
             raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
@@ -288,9 +289,10 @@ class Turn:
         return "The host was not changed, and the node %s is back in service." % self._node
 
     def _is_mine(self, live: Data) -> bool:
-        """Whether this run works on the node now."""
+        """Whether this run works on the node now, also where others wrote the label of its state."""
         run = (live["metadata"].get("annotations") or {}).get(states.RUN)
-        return run == self._run and state_of(live) in states.UNDER_WAY
+        ours = state_of(live) in states.UNDER_WAY or (is_ours(live) and not is_tainted(live))
+        return run == self._run and ours
 
     def _lost(self, live: Data) -> None:
         """NpuError when the record has the node under way for this run, and the node does not say so."""
@@ -346,7 +348,7 @@ def is_tainted(node: t.Mapping[str, t.Any]) -> bool:
 def is_unfinished(node: t.Mapping[str, t.Any]) -> bool:
     """Whether a rollout has begun with a node and not put it back. The vendor's operator writes the same label."""
     ours = states.RUN in (node["metadata"].get("annotations") or {})
-    return ours and state_of(node) in states.UNDER_WAY or is_tainted(node)
+    return ours and (state_of(node) in states.UNDER_WAY or is_ours(dict(node))) or is_tainted(node)
 
 
 def was_given_back(node: t.Mapping[str, t.Any]) -> bool:

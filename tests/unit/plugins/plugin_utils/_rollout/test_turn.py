@@ -294,6 +294,63 @@ def test_the_state_of_another_program_is_no_unfinished_rollout() -> None:
     assert is_unfinished(live)
 
 
+def test_a_state_that_another_program_left_is_no_change_of_the_host() -> None:
+    """The node is as it was: a drain that fails gives it back."""
+    way = Way(offering(theirs={states.LABEL: states.RESTART}), pod("stays", owner=None))
+    with pytest.raises(NpuError, match="The host was not changed, and the node node-a is back in service"):
+        way.leave()
+    assert way.seen() == (states.FAILED, False, False)
+
+
+@pytest.mark.parametrize("label", [states.REQUIRED, states.DONE, None])
+def test_a_label_that_another_program_writes_meanwhile_leaves_no_node_cordoned(label: str | None) -> None:
+    way = Way()
+    way.leave()
+    way.api._merge(way.api.node(), {"metadata": {"labels": {states.LABEL: label}}}, "operator")
+    way.api.put(way.api.node())
+    assert is_unfinished(way.api.node())
+    assert way.of(RUN).come_back(BACK) is True
+    assert way.seen() == (states.DONE, False, False) and way.entry().state == states.DONE
+
+
+def test_a_killed_run_whose_label_is_gone_may_have_changed_the_host() -> None:
+    way = Way()
+    way.leave()
+    way.api._merge(way.api.node(), {"metadata": {"labels": {states.LABEL: None}}}, "operator")
+    way.api.put(way.api.node())
+    way.store.change(lambda record: (Record("id", "goal", record.started, "run-2", record.pools, record.nodes), None))
+    way.turn = way.of("run-2")
+    turn = way.begin()
+    assert isinstance(turn, Begin)
+    assert way.turn.cordon(turn, POLICY) is True and way.seen() == (states.HOST, True, False)
+
+
+@pytest.mark.parametrize("pods", [KEEP, "npu"])
+def test_a_node_that_others_uncordon_while_it_drains_is_not_changed(pods: str) -> None:
+    """rancher/system-upgrade-controller#341: new pods come to it, and nobody has looked at them."""
+    way = Way(offering(), pod("job"))
+    turn = way.begin()
+    assert isinstance(turn, Begin)
+    policy = dataclasses.replace(POLICY, pods=pods)
+    begun = way.turn.cordon(turn, policy)
+    way.api.kubectl_cordon(False, "system-upgrade-controller")
+    with pytest.raises(NpuError, match="node-a was uncordoned by others, .* while it was drained") as out:
+        way.turn.drain(policy, lambda text: None, begun)
+    assert "back in service" in str(out.value) and "Find who uncordons it" in str(out.value)
+    assert way.seen() == (states.FAILED, False, False) and way.entry().state == states.FAILED
+
+
+def test_a_node_whose_host_was_to_change_already_is_looked_at_again() -> None:
+    way = Way()
+    way.leave()
+    writer = way.of(RUN)._writer
+    assert writer is not None
+    writer.read()
+    way.api.kubectl_cordon(False)
+    with pytest.raises(NpuError, match="was uncordoned by others"):
+        writer.begin_host()
+
+
 def test_it_waits_for_its_turn_and_says_so() -> None:
     under_way = NodeRecord(POOL, 1, states.CORDON, states.stamp(START), "", RUN)
     way = Way(offering(), offering("node-b"), waves=(("node-b", NODE),), node_b=under_way)
