@@ -165,9 +165,7 @@ def _judged(case: Case, now: datetime.datetime, by: Asks) -> Wait | Refuse | Non
         )
         if by.held == ABORT
         else None,
-        Wait(f"the rollout is paused: its ConfigMap has the label {HOLD}={PAUSE}", patient=True)
-        if by.held == PAUSE
-        else None,
+        _paused(by.held),
         *gate(case, now, by.approved),
         _window(case.settings, now),
         *slots(case),
@@ -181,6 +179,14 @@ def _judged(case: Case, now: datetime.datetime, by: Asks) -> Wait | Refuse | Non
         said = "did not answer yet" if by.metrics is None else "says no"
         return Wait(f"the query of {ROLLOUT}metrics {said}", needs="metrics")
     return None
+
+
+def _paused(held: str) -> Wait | None:
+    """A word that nobody knows may be a misspelt one: to go on would be the worse mistake."""
+    if held in ("", ABORT):
+        return None
+    odd = "" if held == PAUSE else f", which is neither {PAUSE} nor {ABORT}"
+    return Wait(f"the rollout is paused: its ConfigMap has the label {HOLD}={held}{odd}", patient=True)
 
 
 def _window(settings: Settings, now: datetime.datetime) -> Wait | None:

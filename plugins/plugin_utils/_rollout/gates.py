@@ -135,7 +135,7 @@ def _between(case: Case, now: datetime.datetime, last: str, approved: str) -> li
 
 
 def _approves(text: str, wave: int) -> bool:
-    words = {word.strip() for word in text.split(",")}
+    words = set(text.replace(",", " ").lower().split())
     return "all" in words or str(wave) in words
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .record import Record, from_json, to_json
-from .states import ABORT, DONE, FAILED, PAUSE
+from .states import DONE, FAILED, held_of
 from .view import NodeView
 
 T = t.TypeVar("T")
@@ -134,8 +134,7 @@ class LocalStore:
         data = {"hosts": {}, "down": [], **data} if isinstance(data, dict) else {}
         if not all(isinstance(data.get(key), kind) for key, kind in shape.items()):
             raise NpuError("The record of the rollout, %s, is damaged." % self.path, "Delete it, and run again.")
-        held = str(data.get("held") or "")
-        self.held, self.approved = held if held in (PAUSE, ABORT) else "", str(data.get("approved") or "")
+        self.held, self.approved = held_of(data.get("held")), str(data.get("approved") or "")
         record = from_json(json.dumps(data["run"]))
         noted = {name: one.pool for name, one in record.nodes.items()}
         noted.update({str(name): str(pool) for name, pool in data["hosts"].items()})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
@@ -34,7 +35,7 @@ GATE_PREFIX = parts.GATE_PREFIX
 # Of the ConfigMap with the record.
 HOLD = f"{_PREFIX}/npu-rollout"
 APPROVED = f"{_PREFIX}/npu-rollout.approved"
-PAUSE, ABORT = "pause", "abort"
+PAUSE, ABORT, RESUME = "pause", "abort", "resume"
 
 REQUIRED = "upgrade-required"
 CORDON = "cordon-required"
@@ -60,6 +61,12 @@ _STAMP_FORM = re.compile(r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{
 
 def utc() -> datetime.datetime:
     return datetime.datetime.now(datetime.timezone.utc)
+
+
+def held_of(said: t.Any) -> str:
+    """The word by which a person holds a rollout, also one that is misspelt; empty where it goes on."""
+    word = line(said or "", 60).strip().lower()
+    return "" if word == RESUME else word
 
 
 def stamp(now: datetime.datetime) -> str:

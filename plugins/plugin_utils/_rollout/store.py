@@ -39,12 +39,11 @@ KEY = "run"
 TICK = 10.0
 # How often other controllers may write the record between our look and our write.
 TRIES = 40
-_HELD = (states.PAUSE, states.ABORT)
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a cluster says: the record, `held` by a person ("", pause or abort), what they approved, the nodes."""
+    """What a cluster says: the record, `held` by a person (empty, or a word), what they approved, the nodes."""
 
     record: Record | None
     held: str
@@ -195,8 +194,7 @@ class RunStore:
 
     def _parsed(self, live: Data) -> Record | None:
         meta = live.get("metadata") or {}
-        held = str((meta.get("labels") or {}).get(states.HOLD) or "")
-        self.held = held if held in _HELD else ""
+        self.held = states.held_of((meta.get("labels") or {}).get(states.HOLD))
         self.approved = str((meta.get("annotations") or {}).get(states.APPROVED) or "")
         text = str((live.get("data") or {}).get(KEY) or "")
         if text != self._known[0]:
@@ -289,7 +287,7 @@ def small(node: Data) -> NodeView:
         is_ours(node),
         str(labels.get(states.LABEL) or ""),
         str(annotations.get(states.RUN) or ""),
-        labels.get(states.SKIP) == "true",
+        str(labels.get(states.SKIP)).lower() == "true",
         labels,
     )
 

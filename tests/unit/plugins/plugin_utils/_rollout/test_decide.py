@@ -261,9 +261,14 @@ def test_a_wave_that_needs_an_approval_waits_for_it() -> None:
     assert fleet.ask("n1") == Wait(
         "wave 2 is not approved: annotate the ConfigMap with rebellions.ai/npu-rollout.approved=2", patient=True
     )
-    assert isinstance(fleet.ask("n1", approved="3"), Wait)
+    for other in ("3", "12 3", "1"):
+        assert isinstance(fleet.ask("n1", approved=other), Wait)
     assert fleet.ask("n1", approved="1, 2") == Begin(2)
     assert fleet.ask("n2", approved="all") == Begin(2)
+    for words in ("3 2", "1\n2", "All"):
+        again = Fleet(approval=True)
+        again.done("n0")
+        assert again.ask("n1", approved=words) == Begin(2)
 
 
 def test_the_query_is_asked_only_when_nothing_else_is_against_it() -> None:
@@ -304,7 +309,10 @@ def test_pause_waits_abort_refuses_and_what_has_begun_goes_on() -> None:
     assert isinstance(fleet.ask("n1", held="abort"), Refuse)
     for held in ("pause", "abort"):
         assert fleet.ask("n0", held=held) == Begin(1, resume=True)
-    assert fleet.ask("n1", held="resume") == Begin(1)
+    # Somebody meant to stop it.
+    odd = "its ConfigMap has the label rebellions.ai/npu-rollout=paused, which is neither pause nor abort"
+    assert fleet.ask("n1", held="paused") == Wait("the rollout is paused: " + odd, patient=True)
+    assert fleet.ask("n1", held="") == Begin(1)
 
 
 def test_a_refusal_comes_before_what_would_pass() -> None:

@@ -106,7 +106,7 @@ def test_pause_abort_and_approval_are_read_with_the_record() -> None:
     api = Api(NAMESPACE)
     one = store(api)
     one.change(lambda now: (record("a"), None))
-    for word, held in (("pause", "pause"), ("abort", "abort"), ("oddity", "")):
+    for word, held in (("pause", "pause"), ("Abort", "abort"), ("resume", ""), ("stop", "stop")):
         live = api.items[MAP]
         live["metadata"]["labels"][states.HOLD] = word
         live["metadata"]["annotations"] = {states.APPROVED: "1,2"}
@@ -212,7 +212,7 @@ def test_a_node_that_we_changed_is_known_to_all_at_once(tmp_path: Path) -> None:
 def test_the_pool_of_a_node_is_that_of_the_record_else_of_its_labels() -> None:
     labels = {"rebellions.ai/host.os-id": "ubuntu", "rebellions.ai/host.os-version": "24.04",
               "rebellions.ai/host.kernel": "6.8.0-90-generic"}  # fmt: skip
-    api = Api(NAMESPACE, node("a", labels), node("b", labels), node("c"), node("d", theirs={states.SKIP: "true"}))
+    api = Api(NAMESPACE, node("a", labels), node("b", labels), node("c"), node("d", theirs={states.SKIP: "True"}))
     one = store(api)
     one.change(lambda now: (record("a"), None))
     views = {view.name: view for view in one.nodes()}
