@@ -127,6 +127,22 @@ def _setter(key: str, node: Data, now: float) -> str:
     return ""
 
 
+def _known(key: str) -> Cause | None:
+    return next((known for keys, known in KNOWN if re.fullmatch(keys, key)), None)
+
+
+def leaving(node: t.Mapping[str, t.Any]) -> str:
+    """The taint by which a program that we know says that it removes the node; empty for none.
+
+    The words of other keys do not tell: a node that may be preempted has its taint as long as it lives.
+    """
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        known = _known(str(taint.get("key") or ""))
+        if known and known.kind == LEAVES and taint.get("effect") != "PreferNoSchedule":
+            return line(taint_text(taint), 100)
+    return ""
+
+
 def cause(taint: Data, node: Data, now: float) -> Cause:
     """What a taint means, by its key, else by its words, else by who has set it and when.
 
@@ -134,9 +150,9 @@ def cause(taint: Data, node: Data, now: float) -> Cause:
     """
     key, value = str(taint.get("key") or ""), str(taint.get("value") or "")
     domain, _slash, word = key.rpartition("/")
-    for keys, known in KNOWN:
-        if re.fullmatch(keys, key):
-            return known._replace(who=known.who.format(domain=domain, word=word))
+    known = _known(key)
+    if known:
+        return known._replace(who=known.who.format(domain=domain, word=word))
     who = domain or word
     if _STARTS.search(word) or _STARTS.fullmatch(value):
         return Cause(STARTS, who)

@@ -200,4 +200,4 @@ def _away(case: Case, one: NodeView) -> tuple[str, bool] | None:
         # In a wave it is tried again by this run.
         why = "failed before" if one.state == FAILED else f"was left cordoned by the run {one.run}"
         return why, entry is None or one.name in case.lost
-    return ("is not Ready", False) if not one.ready else ("is cordoned", False)
+    return ("is not Ready" if not one.ready else "is about to go" if one.leaves else "is cordoned"), False

@@ -25,6 +25,7 @@ from .._components.pools import pool_of
 from .._deliver_cluster.namespace import CREATED
 from .._nodes.marks import is_cordoned, is_ours
 from .._nodes.readiness import node_ready
+from .._nodes.taints import leaving
 from .._objects.inputs import Inputs
 from .._objects.parts import metadata, object_name
 from . import states
@@ -289,12 +290,14 @@ def small(node: Data) -> NodeView:
         str(annotations.get(states.RUN) or ""),
         str(labels.get(states.SKIP)).lower() == "true",
         labels,
+        leaving(node),
     )
 
 
 def _row(node: NodeView) -> list[t.Any]:
     """What all processes read of a node; no labels, by which only the order of nodes is made."""
-    return [node.name, node.pool, node.ready, node.schedulable, node.ours, node.state, node.run, node.skip]
+    told = [node.name, node.pool, node.ready, node.schedulable, node.ours, node.state, node.run, node.skip]
+    return [*told, {}, node.leaves] if node.leaves else told
 
 
 def view_of(node: NodeView, record: Record | None) -> NodeView:

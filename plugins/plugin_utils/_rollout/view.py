@@ -16,7 +16,10 @@ NO_LABELS: t.Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """`ours`: this collection cordoned it. `state` and `run` are its label and annotation, "" without."""
+    """`ours`: this collection cordoned it. `state` and `run` are its label and annotation, "" without.
+
+    `leaves` is the taint by which an autoscaler removes it.
+    """
 
     name: str
     pool: str
@@ -27,19 +30,20 @@ class NodeView:
     run: str = ""
     skip: bool = False
     labels: t.Mapping[str, str] = NO_LABELS
+    leaves: str = ""
 
     @property
     def down(self) -> bool:
-        return not self.ready or not self.schedulable
+        return not self.ready or not self.schedulable or bool(self.leaves)
 
     @property
     def foreign(self) -> bool:
-        return not self.schedulable and not self.ours
+        return (not self.schedulable or bool(self.leaves)) and not self.ours
 
     def left_alone(self, settings: Settings) -> str:
         """Why this node does not take part, "" when it does."""
         if self.skip:
             return "has the label that excludes it from upgrades"
         if self.foreign and settings.foreign_cordon == LEAVE_ALONE:
-            return "was cordoned by someone else"
+            return f"is about to go: it has the taint {self.leaves}" if self.leaves else "was cordoned by someone else"
         return ""

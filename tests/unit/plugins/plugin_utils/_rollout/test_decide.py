@@ -354,6 +354,17 @@ def test_a_foreign_cordon_stays_when_the_node_is_upgraded() -> None:
     assert fleet.ask("n1") == Begin(1, cordon=False)
 
 
+def test_a_node_that_an_autoscaler_removes_is_left_alone_and_counts_as_away() -> None:
+    """kubernetes/autoscaler#1136: it taints the node, and does not cordon it."""
+    fleet = Fleet(waves=[], max_unavailable=1)
+    fleet.see("n1", leaves="karpenter.sh/disrupted:NoSchedule")
+    assert fleet.ask("n1") == Skip("The node is about to go: it has the taint karpenter.sh/disrupted:NoSchedule.")
+    assert fleet.ask("n0") == Wait("rbln_rollout_max_unavailable is 1 (1 of 8 nodes): n1 is about to go")
+    fleet = Fleet(waves=[], foreign_cordon="upgrade")
+    fleet.see("n1", leaves="karpenter.sh/disrupted:NoSchedule")
+    assert fleet.ask("n1") == Begin(1, cordon=False)
+
+
 def test_a_wave_does_not_wait_for_nodes_that_are_left_alone() -> None:
     fleet = Fleet()
     fleet.done("n0", "n1", "n2")

@@ -220,6 +220,18 @@ def test_the_pool_of_a_node_is_that_of_the_record_else_of_its_labels() -> None:
     assert views["d"].skip and not views["a"].skip
 
 
+def test_the_taint_of_an_autoscaler_is_known_to_all_processes(tmp_path: Path) -> None:
+    taints = {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "value": "17", "effect": "NoSchedule"}]}
+    soft = {"taints": [{"key": "DeletionCandidateOfClusterAutoscaler", "value": "17", "effect": "PreferNoSchedule"}]}
+    spot = {"taints": [{"key": "cloud.google.com/gke-preemptible", "value": "true", "effect": "NoSchedule"}]}
+    api = Api(NAMESPACE, node("a", spec=taints), node("b", spec=soft), node("c", spec=spot), node("d"))
+    one, other = store(api, tmp_path), store(api, tmp_path)
+    for looks in (one.nodes(), other.nodes()):
+        told = {view.name: view.leaves for view in looks}
+        assert told == {"a": "ToBeDeletedByClusterAutoscaler=17:NoSchedule", "b": "", "c": "", "d": ""}
+        assert [view.name for view in looks if view.foreign and view.down] == ["a"]
+
+
 def test_a_look_at_a_thousand_nodes_is_small(tmp_path: Path) -> None:
     big = {"rebellions.ai/l%d" % number: "x" * 20 for number in range(20)}
     api = Api(NAMESPACE, *(node("node-%04d" % number, big) for number in range(1000)))
