@@ -80,6 +80,11 @@ KINDS: dict[tuple[str, str], tuple[str, str, bool]] = {
     POLICY_KIND: ("/apis/" + POLICY_KIND[0], OPERATOR.policy[2], False),
     DRIVER_KIND: ("/apis/" + DRIVER_KIND[0], OPERATOR.driver[2], False),
 }
+# What is only read, of a DRA driver of others in a cluster before Kubernetes 1.34.
+BETAS = {
+    ("resource.k8s.io/" + version, "ResourceClaim"): ("/apis/resource.k8s.io/" + version, "resourceclaims", True)
+    for version in ("v1beta2", "v1beta1")
+}
 TRIES = 4
 BUSY = (429, 500, 502, 503, 504)
 # Seconds between two lines that tell what is waited for, and those after which a look belongs to another wait: a slow
@@ -290,7 +295,8 @@ class Cluster:
 
     @staticmethod
     def path(api_version: str, kind: str, namespace: str = "", name: str = "") -> str:
-        prefix, plural, namespaced = KINDS[(api_version, kind)]
+        key = (api_version, kind)
+        prefix, plural, namespaced = KINDS.get(key) or BETAS[key]
         middle = "/namespaces/%s" % namespace if namespaced and namespace else ""
         return prefix + middle + "/" + plural + ("/" + name if name else "")
 

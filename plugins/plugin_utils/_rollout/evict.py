@@ -12,7 +12,7 @@ import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
-from .._cluster.api import ApiError, Cluster, Data, list_served
+from .._cluster.api import BETAS, ApiError, Cluster, Data, list_served
 from .._components import dra
 from .._nodes.pods import pod_ready
 from .._nodes.readiness import node_ready
@@ -38,7 +38,8 @@ from .pods import (
 )
 from .returning import Returning
 
-CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
+# The newest version first.
+CLAIMS = (("resource.k8s.io/v1", "ResourceClaim"), *BETAS)
 BUDGET = ("policy/v1", "PodDisruptionBudget")
 # Seconds between two looks at the pods, and how much longer than its grace period a pod may take.
 FIRST_PAUSE, PAUSE, LATE = 1.0, 5.0, 15.0
@@ -65,9 +66,17 @@ def look_of(cluster: Cluster, pods: t.Sequence[Data], node: str, policy: Policy)
             space = str(pod["metadata"].get("namespace") or "default")
             for name in claim_names(pod):
                 if (space, name) not in claims:
-                    # A claim that is gone is used by nobody: it stays as long as a pod has it.
-                    claims[(space, name)] = cluster.get(*CLAIM, name, space) or {}
+                    claims[(space, name)] = _claim(cluster, name, space)
     return classify(pods, claims, policy, node)
+
+
+def _claim(cluster: Cluster, name: str, space: str) -> Data:
+    """A claim; empty for one that is gone. Nobody uses it then: it stays as long as a pod has it."""
+    for version, kind in CLAIMS:
+        found = cluster.get(version, kind, name, space)
+        if found:
+            return found
+    return {}
 
 
 def list_budgets(cluster: Cluster) -> list[Data]:

@@ -34,6 +34,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 ASKS_TO_STAY: tuple[tuple[str, str | None], ...] = (
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
     ("karpenter.sh/do-not-disrupt", "true"),
+    ("karpenter.sh/do-not-evict", "true"),
     ("descheduler.alpha.kubernetes.io/prefer-no-eviction", None),
 )
 # Pods that one line names.

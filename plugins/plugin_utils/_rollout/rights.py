@@ -14,7 +14,7 @@ from .._components import label_policy
 from .._components.registry import wanted as components
 from .._objects.inputs import Inputs
 from .._objects.model import Capabilities
-from .evict import BUDGET, CLAIM
+from .evict import BUDGET, CLAIMS
 from .pods import REFUSE
 from .pods import Policy as Pods
 from .turn import DRA, OFFER, SLICE
@@ -42,8 +42,8 @@ def rollout_rights(inputs: Inputs, pods: Pods, capabilities: Capabilities) -> li
         wanted += rights_for([BUDGET], ["list"], "")
         if pods.force:
             wanted += rights_for([("v1", "Pod")], ["delete"], "")
-    if serves(capabilities, *CLAIM):
-        wanted += rights_for([CLAIM], ["get"], "")
+    if any(serves(capabilities, *version) for version in CLAIMS):
+        wanted += rights_for([CLAIMS[0]], ["get"], "")
     offers = {row.key for row in components(inputs)}.intersection(OFFER)
     if DRA in offers or (not offers and serves(capabilities, *SLICE)):
         # Where none of ours offers NPUs, a DRA driver of others may.

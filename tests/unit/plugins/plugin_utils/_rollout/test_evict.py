@@ -409,6 +409,24 @@ def test_claims_are_read_once_for_each_look() -> None:
     ]
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_a_claim_of_an_older_cluster_holds_too(version: str) -> None:
+    """Before Kubernetes 1.34 a server has no v1 of it, and answers as for a claim that is gone."""
+    plain = {"containers": [{"name": "a"}], "resourceClaims": [{"name": "n", "resourceClaimName": "c"}]}
+    claim = {"apiVersion": "resource.k8s.io/" + version, "kind": "ResourceClaim",
+             "metadata": {"name": "c", "namespace": "team"},
+             "spec": {"devices": {"requests": [{"name": "n", "deviceClassName": "npu.rebellions.ai"}]}}}  # fmt: skip
+    api = Api(node(), pod("a", spec=plain), claim)
+    reading = api.get
+
+    def served(api_version: str, *args: str) -> Any:
+        found = reading(api_version, *args)
+        return found if found and found["apiVersion"] == api_version else None
+
+    api.get = served  # type: ignore[method-assign]
+    assert drain(api)[0] == ["Node node-a: evicts team/a."] and names(api) == []
+
+
 OURS = {"app.kubernetes.io/part-of": "rebellions-npu", "app.kubernetes.io/component": "device-plugin"}
 GATE = "rebellions.ai/npu.deploy.device-plugin"
 

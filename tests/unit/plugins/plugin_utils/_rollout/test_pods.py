@@ -121,6 +121,7 @@ OURS = {"app.kubernetes.io/part-of": "rebellions-npu", "app.kubernetes.io/compon
         (pod("a", annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}), Policy(), "evict"),
         (pod("a", annotations={"descheduler.alpha.kubernetes.io/prefer-no-eviction": ""}), Policy(), "waits"),
         (pod("a", annotations={"karpenter.sh/do-not-disrupt": "true"}), Policy(), "waits"),
+        (pod("a", annotations={"karpenter.sh/do-not-evict": "true"}), Policy(), "waits"),
         (pod("a", owner=DAEMON, namespace="rbln-system", labels=OURS, spec=NONE),
          Policy(namespace="rbln-system", components=("device-plugin",)), "ours"),
         (pod("a", owner=DAEMON, namespace="rbln-system", labels=OURS, spec=NONE),

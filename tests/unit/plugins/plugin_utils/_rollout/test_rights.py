@@ -53,6 +53,13 @@ def test_each_policy_needs_no_more_than_it_does() -> None:
     assert told(Policy(), device_plugin={"enabled": False}) == by_dra
 
 
+@pytest.mark.parametrize("version, asked", [("v1", True), ("v1beta2", True), ("v1beta1", True), ("", False)])
+def test_claims_are_read_in_each_version_that_a_cluster_serves(version: str, asked: bool) -> None:
+    served = Capabilities({"resource.k8s.io": (version,)} if version else {}, frozenset())
+    rights = {"%s %s" % (right.verb, right.place) for right in rollout_rights(inputs(), Policy(), served)}
+    assert ("get resourceclaims.resource.k8s.io" in rights) is asked
+
+
 def test_protected_labels_need_the_right_to_set_them() -> None:
     assert told(Policy(), label_policy={"enabled": True}) - told(Policy()) == {"set nodelabels.rebellions.ai"}
 
