@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Nodes that leave service and return on a real API server, with its scheduler, budgets and controllers.
 
-Kubelets are played: each pod of a node becomes ready, and one that is deleted goes, unless its name begins with `deaf`.
+Kubelets are played: each pod of a node becomes ready, unless its name begins with `sick`, and one that is deleted goes,
+unless its name begins with `deaf`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._nodes.nodes import
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import evict as _evict
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import outage as _outage
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout import states
+from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.budgets import in_the_way
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.evict import Drain, leave_node, look_at
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.node import ALONE, NodeWriter
 from ansible_collections.rebellions.npu.plugins.plugin_utils._rollout.pods import Policy
@@ -81,7 +83,7 @@ class Site:
                 if not meta["name"].startswith("deaf"):
                     self.ask("DELETE", path, {"gracePeriodSeconds": 0})
             elif pod["spec"].get("nodeName") and pod["status"].get("phase") == "Pending":
-                ready = {"type": "Ready", "status": "True"}
+                ready = {"type": "Ready", "status": str(not meta["name"].startswith("sick"))}
                 self.ask("PATCH", path + "/status", {"status": {"phase": "Running", "conditions": [ready]}})
 
     def ask(self, method: str, path: str, body: Data | None = None) -> Data:
@@ -109,11 +111,11 @@ class Site:
             if pod["status"].get("phase") == "Running"
         }
 
-    def make(self, kind: str, name: str, replicas: int = 1, grace: int = 2) -> None:
+    def make(self, kind: str, name: str, replicas: int = 1, grace: int = 2, **parts: t.Any) -> None:
         """A workload whose pods run on node-a, of a DaemonSet on both; node-b takes pods again afterwards."""
         self.ask("PATCH", "/api/v1/nodes/node-b", {"spec": {"unschedulable": True}})
         labels = {"app": name}
-        template = {"metadata": {"labels": labels}, "spec": spec(grace)}
+        template = {"metadata": {"labels": labels}, "spec": {**spec(grace), **parts}}
         plural = kind.lower() + "s"
         count = {} if kind == "DaemonSet" else {"replicas": replicas}
         body: Data = {
@@ -137,12 +139,13 @@ class Site:
         self.ask("POST", "/api/v1/namespaces/team/pods", body)
         until(30, name, lambda: name in self.pods())
 
-    def protect(self, name: str, app: str, least: int) -> None:
+    def protect(self, name: str, app: str, least: int, judged: str = "currentHealthy", **more: t.Any) -> Data:
         body = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
-                "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}}}  # fmt: skip
+                "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": app}}, **more}}  # fmt: skip
         path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
         self.ask("POST", path, body)
-        until(30, name, lambda: bool(self.ask("GET", path + "/" + name).get("status", {}).get("currentHealthy")))
+        until(30, name, lambda: bool(self.ask("GET", path + "/" + name).get("status", {}).get(judged)))
+        return self.ask("GET", path + "/" + name)
 
     def clean(self) -> None:
         """No workload is left, and both nodes are in service and without a word of a rollout."""
@@ -218,6 +221,40 @@ def test_U05_a_real_budget_ends_the_drain_and_lets_it_go_on_when_it_can(site: Si
     site.ask("PATCH", "/apis/apps/v1/namespaces/team/replicasets/web", {"spec": {"replicas": 2}})
     site.drain()
     until(30, "two elsewhere", lambda: sorted(site.of("web").values()) == ["node-b", "node-b"])
+
+
+@pytest.mark.parametrize(
+    "app, least, more, kept",
+    [
+        ("web", 1, {}, True),
+        ("web", 0, {}, False),
+        ("sick", 1, {}, True),
+        ("sick", 1, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, False),
+        ("web", 1, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}, True),
+    ],
+)
+def test_a_budget_is_judged_as_the_server_judges_it(site: Site, app: str, least: int, more: Data, kept: bool) -> None:
+    site.make("ReplicaSet", app, 1)
+    # Of pods that are sick nobody counts one.
+    one = site.protect("keep", app, least, "observedGeneration" if app == "sick" else "currentHealthy", **more)
+    cluster = site.cluster()
+    (pod,) = cluster.list("v1", "Pod", "team")
+    assert in_the_way(pod, [one]) == (["team/keep"] if kept else [])
+    meta = {"name": pod["metadata"]["name"], "namespace": "team"}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": {"dryRun": ["All"]}}
+    path = cluster.path("v1", "Pod", **meta) + "/eviction"
+    if kept:
+        with pytest.raises(ApiError, match="HTTP 429"):
+            cluster.request("POST", path, "Evict", {}, body, tries=1)
+    else:
+        cluster.request("POST", path, "Evict", {}, body, tries=1)
+
+
+def test_a_pod_that_its_controller_puts_back_on_the_cordoned_node_ends_the_drain(site: Site) -> None:
+    site.make("ReplicaSet", "web", 1, nodeName="node-a")
+    site.writer().cordon(states.PODS, 1)
+    with pytest.raises(NpuError, match="team/web-.* is started again on this cordoned node by the ReplicaSet team/web"):
+        site.drain()
 
 
 def test_U05_forbidden_and_two_budgets_end_it_at_once(site: Site) -> None:
