@@ -162,7 +162,9 @@ def _short_names(named: t.Sequence[Named], names: t.Iterable[str]) -> dict[str, 
 
 def proofs(named: t.Sequence[Named], nodes: t.Sequence[Node]) -> dict[str, Proof]:
     """{host: what the inventory proves} for all hosts of the cluster, also those that are not of this run."""
-    found = {one["host"]: Proof(INPUT_PROOF, (one["node_name"],)) for one in named if one["node_name"]}
+    # Kubernetes knows node names in small letters alone; a host's own name may have others.
+    named_nodes = {one["host"]: str(one["node_name"] or "").strip().lower() for one in named}
+    found = {host: Proof(INPUT_PROOF, (name,)) for host, name in named_nodes.items() if name}
     owned = {name for proof in found.values() for name in proof.nodes}
     left = [one for one in named if one["host"] not in found]
     reached = _reached(named)

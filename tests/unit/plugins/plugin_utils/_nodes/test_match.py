@@ -51,6 +51,7 @@ def found(members: list[Data], nodes: list[Data], others: list[Data] | None = No
 NODES = [node("n1", UUID.upper(), MACHINE), node("n2", OTHER, ELSE), node("n3")]
 ALONE = {
     "the input wins over the identity": (NODES, host("a", UUID, node_name="n2"), "n2 by input"),
+    "the input in capitals": (NODES, host("a", UUID, node_name=" N2"), "n2 by input"),
     "system uuid, any case": (NODES, host("a", UUID), "n1 by claim"),
     "system uuid with swapped byte order": ([node("n1", SWAPPED), node("n2", OTHER)], host("a", UUID), "n1 by claim"),
     "machine id alone": (NODES, host("a", "", MACHINE), "n1 by claim"),
