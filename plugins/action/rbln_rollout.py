@@ -137,13 +137,13 @@ class ActionModule(Gathering, OnController):
         if place.given["before"] and not mine["only_back"]:
             return {**result, "before": place.given["before"]}
         if not mine["only_back"]:
-            result["unready"] = turn.drain(policy, self._tell, result["begun"])
+            result.update(turn.drain(policy, self._tell, result["begun"])._asdict())
         return result
 
     def _drain(self, args: Result, task_vars: Result) -> Result:
         mine, place, left = self._mine(task_vars), self._place(task_vars), registered_of(task_vars, LEFT)
         policy, turn = policy_of(place.given, place.operands, mine["keeps_pods"]), self._turn(mine, place, task_vars)
-        return {"changed": True, "unready": turn.drain(policy, self._tell, bool(left.get("begun")))}
+        return {"changed": True, **turn.drain(policy, self._tell, bool(left.get("begun")))._asdict()}
 
     def _return(self, args: Result, task_vars: Result) -> Result:
         mine, place = self._mine(task_vars), self._place(task_vars)

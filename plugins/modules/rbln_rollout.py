@@ -130,6 +130,11 @@ unready:
   type: list
   elements: str
   returned: with O(act=leave) or O(act=drain)
+stopped:
+  description: The components of ours that had to leave the node. Its return waits for a pod of each that offers NPUs.
+  type: list
+  elements: str
+  returned: with O(act=leave) or O(act=drain)
 before:
   description: The file of tasks that comes before the drain; empty for none.
   type: str

@@ -350,24 +350,32 @@ class Drain:
         return bool(refusal and refusal.status == 429 and not refusal.webhook)
 
 
+class Left(t.NamedTuple):
+    """Of a node that was emptied: the components of ours that were not ready before, and those that had to leave."""
+
+    unready: list[str]
+    stopped: list[str]
+
+
 def leave_node(
     writer: NodeWriter,
     policy: Policy,
     tell: Tell,
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
-) -> list[str]:
+) -> Left:
     """Empty a node that `writer` has cordoned: its pods by the policy, then our components that use the driver.
 
-    NpuError names what did not leave; the host is unchanged then. Returned are the components that were not ready.
+    NpuError names what did not leave; the host is unchanged then.
     """
     cluster, name = writer.cluster, writer.name
     drain = Drain(cluster, name, policy, writer.state, clock, sleep)
     leaving = drain.run(tell)
     running = {component_name(pod) for pod in leaving.ours}
+    left_by = Left(drain.unready, sorted(running))
     closing = gates_to_close(writer.current(), dict.fromkeys((*policy.components, *sorted(running))), running)
     if not closing:
-        return drain.unready
+        return left_by
     writer.close_gates(closing)
     start = clock()
     while running:
@@ -388,7 +396,7 @@ def leave_node(
             )
         cluster.waits("Node %s: %d of %d s: waits until %s left" % (name, waited, policy.evict_timeout, names))
         sleep(min(PAUSE, FIRST_PAUSE + waited))
-    return drain.unready
+    return left_by
 
 
 def _uid(pod: t.Mapping[str, t.Any]) -> str:

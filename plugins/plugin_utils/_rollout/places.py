@@ -117,8 +117,10 @@ class Places(OfTask):
         facts = facts_of(plan)
         source = str((plan.get("wanted") or {}).get(INPUT + "driver_source") or "")
         record = member_record(task_vars["inventory_hostname"], place.operands, facts.get(SHORT), facts, None, source)
-        unready = [one for name in (LEFT, DRAINED) for one in registered_of(task_vars, name).get("unready") or ()]
-        return Back(place.operands, record["expected"] if mine["offers"] else 0, place.given["return_timeout"], unready)
+        left = [registered_of(task_vars, name) for name in (LEFT, DRAINED)]
+        unready, stopped = ([name for one in left for name in one.get(key) or ()] for key in ("unready", "stopped"))
+        expected = record["expected"] if mine["offers"] else 0
+        return Back(place.operands, expected, place.given["return_timeout"], unready, stopped)
 
     def _store(
         self,

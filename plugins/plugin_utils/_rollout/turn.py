@@ -13,7 +13,6 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 
 from .._cluster.api import Cluster, Data, list_served
-from .._components import dra
 from .._components.registry import wanted
 from .._nodes.marks import is_ours, without_taint
 from .._nodes.pods import pod_ready
@@ -32,7 +31,7 @@ from .._objects.parts import SELECTOR
 from .._text.line import line
 from . import states
 from .decide import Asks, Begin, Outcome, Skip, abandoned, ask, ended
-from .evict import leave_node
+from .evict import Left, leave_node
 from .gates import Refuse, Wait, named
 from .node import NodeWriter
 from .outage import Clock, Sleep, patiently
@@ -94,6 +93,8 @@ class Back(t.NamedTuple):
     timeout: float
     # Our components that were not ready before: they prove nothing, and the node did its work without them.
     unready: t.Collection[str] = ()
+    # Those that had to leave it.
+    stopped: t.Collection[str] = ()
 
 
 class Turn:
@@ -188,28 +189,28 @@ class Turn:
         self._store.saw(writer.current())
         return begun
 
-    def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> list[str]:
-        """Empty the node; the components of ours on it that were not ready before.
+    def drain(self, policy: Policy, tell: Tell, begun: bool = False) -> Left:
+        """Empty the node.
 
         After a failure it is as it was before, or, with `begun`, it stays out of service.
         """
         writer = self._writer
         if writer is None:
-            return []
+            return Left([], [])
         try:
             if policy.pods == KEEP:
                 look = functools.partial(_our_pods, writer.cluster, self._node, policy.namespace)
-                unready = unready_of(patiently(writer.cluster, look, self._clock, self._sleep))
+                left = Left(unready_of(patiently(writer.cluster, look, self._clock, self._sleep)), [])
             else:
-                unready = leave_node(writer, policy, tell, self._clock, self._sleep)
+                left = leave_node(writer, policy, tell, self._clock, self._sleep)
             writer.begin_host()
         except NpuError as exc:
             said = self._failed(writer, exc, begun)
             raise NpuError("%s %s" % (exc.message, said), exc.next_step) from None
-        if unready:
-            told = ", ".join(unready)
+        if left.unready:
+            told = ", ".join(left.unready)
             tell("Node %s: not ready before its change, so not waited for after it: %s." % (self._node, told))
-        return list(unready)
+        return left
 
     def come_back(self, back: Back | None, uncordon: bool = True) -> bool:
         """After the host part has ended well. Whether anything was to be done; NpuError when the node is not back.
@@ -368,9 +369,9 @@ def not_back(cluster: Cluster, name: str, back: Back, node: Data | None = None) 
     if missing:
         return missing
     pods = _our_pods(cluster, name, back.inputs["namespace"])
-    if back.expected != 0 and DRA in _offering(back.inputs, node) and dra.NAME not in map(component_name, pods):
-        # Its slices outlive its pod.
-        return "it has no pod of %s" % dra.NAME
+    away = _offer_again(back, node).difference(map(component_name, pods))
+    if away:
+        return "it has no pod of %s" % listed(sorted(away))
     waits = [pod_name(pod) for pod in pods if not pod_ready(pod) and component_name(pod) not in back.unready]
     return "not ready: %s" % listed(waits) if waits else ""
 
@@ -383,6 +384,18 @@ def _offering(inputs: Inputs, node: Data) -> list[str]:
     """The components of ours, by key, that offer the NPUs of a node."""
     rows = [row for row in wanted(inputs) if row.key in OFFER]
     return [row.key for row in rows if not left_out(inputs, row.key, row.name, node)]
+
+
+def _offer_again(back: Back, node: Data) -> set[str]:
+    """The components without whose pod what a node offers is no proof: it outlives the pod that we stopped.
+
+    The slices of a DRA driver stay, and a kubelet reports the resource of a device plugin for ten seconds more.
+    """
+    if back.expected == 0:
+        return set()
+    mine = _offering(back.inputs, node)
+    rows = [row for row in wanted(back.inputs) if row.key in mine and row.name not in back.unready]
+    return {row.name for row in rows if row.key == DRA or row.name in back.stopped}
 
 
 def _not_offered(cluster: Cluster, node: Data, back: Back) -> str:

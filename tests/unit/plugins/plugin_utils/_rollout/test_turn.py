@@ -205,6 +205,23 @@ def test_a_node_that_people_keep_the_plugin_off_offers_nothing() -> None:
     assert not_back(Api(live), NODE, BACK) == ""  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("stopped", [True, False])
+def test_what_a_plugin_offered_before_it_was_stopped_is_no_proof(stopped: bool) -> None:
+    """Its kubelet reports the resource a while longer, and then refuses the pods that came for it."""
+    plugin, gate = "device-plugin", {states.GATE_PREFIX + "device-plugin": "true"}
+    way = Way(offering(labels=gate), *([ours("plugin-x", plugin, True)] if stopped else []))
+    way.api.events.append((way.api.now + 3, lambda: way.api.pop("Pod", "rbln-system", "plugin-x")))
+    turn, policy = way.begin(), dataclasses.replace(POLICY, components=(plugin,), namespace="rbln-system")
+    assert isinstance(turn, Begin)
+    left = way.turn.drain(policy, lambda text: None, way.turn.cordon(turn, policy))
+    assert left.stopped == ([plugin] if stopped else [])
+    back, start = BACK._replace(stopped=left.stopped), way.api.now
+    way.api.events.append((start + 8, lambda: way.api.put(ours("plugin-y", plugin, False)) and None))
+    way.api.events.append((start + 16, lambda: way.api.put(ours("plugin-y", plugin, True)) and None))
+    assert way.of(RUN).come_back(back) is True and (way.api.now - start >= 16) is stopped
+    assert any("it has no pod of device-plugin" in text for text in way.waited) is stopped
+
+
 def test_a_plugin_of_others_is_waited_for_too() -> None:
     theirs = Back(inputs(device_plugin={"enabled": False}), NPUS, 60.0)
     assert not_back(Api(offering(npus=1)), NODE, theirs) == "1 rebellions.ai/npu allocatable, 2 expected"  # type: ignore[arg-type]
@@ -546,7 +563,7 @@ def test_a_component_that_was_broken_before_keeps_no_node_out_of_service(pods: s
     turn, policy = way.begin(), Policy(pods=pods, namespace="rbln-system")
     assert isinstance(turn, Begin)
     told: list[str] = []
-    unready = way.turn.drain(policy, told.append, way.turn.cordon(turn, policy))
+    unready = way.turn.drain(policy, told.append, way.turn.cordon(turn, policy)).unready
     assert unready == ["metrics-exporter"]
     assert told[-1] == "Node node-a: not ready before its change, so not waited for after it: metrics-exporter."
     way.api.pop("Pod", "rbln-system", "smd-x")
