@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import posixpath
 import pwd
 import re
 import time
@@ -21,10 +22,13 @@ APT = (("/usr/bin/apt-get",), ("/var/log/dpkg.log", "/var/log/apt/history.log"))
 DNF = (("/usr/bin/dnf", "/usr/bin/dnf5"), ("/var/log/dnf.rpm.log", "/var/log/dnf5.log"))
 # Where rpm writes whatever asks it. dnf logs only what it has done itself.
 RPM = ("/var/lib/rpm/rpmdb.sqlite", "/usr/lib/sysimage/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages")
-# Logs that were rotated, which Debian packs, and seconds for which rpm writes after dnf's last line.
-ROTATED, LATE = 12, 900
+# Logs that were rotated: by number or by date, packed or not.
+_ROTATED = re.compile(r"[.-]\d[\d._-]*(?:\.(?:gz|xz|bz2|zst|lz4|Z))?")
+PACKED = (".xz", ".bz2", ".zst", ".lz4", ".Z")
+# Seconds for which rpm writes after dnf's last line, and between two packages of one transaction.
+LATE, PAUSE = 900, 60
 # Bytes of a log, and transactions and names that are told.
-LARGEST, MOST, NAMES = 8 * 1024 * 1024, 50, 200
+LARGEST, MOST, NAMES = 8 * 1024 * 1024, 50, 4000
 APT_ACTS = ("Install", "Upgrade", "Downgrade", "Reinstall", "Remove", "Purge")
 _DPKG = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:install|upgrade|remove|purge) ([a-z0-9][a-z0-9+.-]*)[: ]")
 _NAME = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::[a-z0-9-]+)? \(")
@@ -49,7 +53,9 @@ def package_changes(host: Host, since: float) -> tuple[list[Entry], list[Entry]]
     for one in there or (APT, DNF):
         entries, states = [], []
         for log in one[1]:
-            for path in _files_of(log):
+            listed = host.listdir(posixpath.dirname(log))
+            unread += _unread(posixpath.dirname(log), listed)
+            for path in _files_of(log, listed.get([])):
                 read = _log(host, path, since)
                 states.append(read.state)
                 entries += _entries(read.get(""), log, path)
@@ -58,16 +64,45 @@ def package_changes(host: Host, since: float) -> tuple[list[Entry], list[Entry]]
             unread.append({"path": one[1][0], "reason": "no log of this package manager is there"})
         if one is DNF:
             unread += _past_logs(host, since, max((entry["time"] for entry in entries), default=0.0))
-        found += entries
-    newer = sorted(
-        (entry for entry in found if entry["time"] > since), key=lambda entry: t.cast("float", entry["time"])
-    )
-    return newer[-MOST:], unread
+        found += _together([entry for entry in entries if entry["time"] > since])
+    newer = sorted(found, key=_time)
+    return newer[-MOST:], unread + _left_out(newer)
 
 
-def _files_of(log: str) -> list[str]:
-    """A log after those that were rotated, oldest first."""
-    return [log + end % number for number in range(ROTATED, 0, -1) for end in (".%d.gz", ".%d")] + [log]
+def _time(entry: Entry) -> float:
+    return t.cast("float", entry["time"])
+
+
+def _is_whole(entry: Entry) -> bool:
+    return bool(entry["command"] or entry["by"])
+
+
+def _together(entries: t.Iterable[Entry]) -> list[Entry]:
+    """The entries with those that are one transaction as one: dpkg and rpm log each package by its second."""
+    found: list[Entry] = []
+    last: dict[str, Entry] = {}
+    for one in sorted(entries, key=_time):
+        whole = last.get(one["log"])
+        # Those of apt have a command, or who has asked for them, and are whole.
+        if whole is None or _is_whole(whole) or _is_whole(one) or one["time"] - whole["time"] > PAUSE:
+            last[one["log"]] = whole = {**one, "packages": []}
+            found.append(whole)
+        names = dict.fromkeys([*whole["packages"], *one["packages"]])
+        whole.update(time=one["time"], packages=list(names)[:NAMES])
+    return found
+
+
+def _files_of(log: str, names: t.Iterable[str]) -> list[str]:
+    """A log after those that were rotated, out of the names in its directory."""
+    folder, own = posixpath.split(log)
+    rotated = [name for name in names if name.startswith(own) and _ROTATED.fullmatch(name[len(own) :])]
+    return [*(posixpath.join(folder, name) for name in rotated), log]
+
+
+def _left_out(newer: t.Sequence[Entry]) -> list[Entry]:
+    """Which logs have told more than is told on: what is left out may be what is asked for."""
+    cut = [*newer[:-MOST], *(entry for entry in newer[-MOST:] if len(entry["packages"]) >= NAMES)]
+    return [{"path": path, "reason": "it has too many changes"} for path in dict.fromkeys(one["log"] for one in cut)]
 
 
 def _log(host: Host, path: str, since: float) -> Probe:
@@ -77,6 +112,8 @@ def _log(host: Host, path: str, since: float) -> Probe:
         return stat
     if stat.value.mtime <= since:
         return Probe(VALUE, "")
+    if path.endswith(PACKED):
+        return Probe(FAILED, None, "it is packed in a way that is not read")
     data = host.read_bytes(path, LARGEST)
     if path.endswith(".gz"):
         data = data.map(_unpacked)
@@ -163,14 +200,22 @@ def rpm_entries(text: str, path: str) -> list[Entry]:
     found: dict[float, Entry] = {}
     for line in text.splitlines():
         match = _RPM.match(line)
-        if match is None:
+        at = _zoned(match.group(1), match.group(2)) if match else None
+        if match is None or at is None:
             continue
-        zone = "+0000" if match.group(2) == "Z" else match.group(2).replace(":", "")
-        at = datetime.datetime.strptime(match.group(1) + zone, "%Y-%m-%dT%H:%M:%S%z").timestamp()
         entry = found.setdefault(at, {"time": at, "log": path, "command": "", "by": "", "packages": []})
         if match.group(3) not in entry["packages"] and len(entry["packages"]) < NAMES:
             entry["packages"].append(match.group(3))
     return list(found.values())
+
+
+def _zoned(stamp: str, zone: str) -> float | None:
+    """A time with its zone; None for no time."""
+    zone = "+0000" if zone == "Z" else zone.replace(":", "")
+    try:
+        return datetime.datetime.strptime(stamp + zone, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def newer_files(host: Host, paths: t.Sequence[str], since: float) -> tuple[list[Entry], list[Entry]]:

@@ -15,6 +15,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._host import host a
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._packages.history import (
     LARGEST,
+    MOST,
     apt_entries,
     dpkg_entries,
     newer_files,
@@ -101,7 +102,7 @@ def test_only_what_is_newer_is_told_oldest_first(tmp_path: Path) -> None:
     (tmp_path / "var/log/dnf.rpm.log").write_text(DNF)
     host = Host(str(tmp_path))
     assert [entry["packages"][0] for entry in package_changes(host, 0)[0]] == [
-        "rebellions-driver", "kernel-core", "rebellions-driver", "linux-image-generic", "containerd.io"
+        "rebellions-driver", "kernel-core", "linux-image-generic", "containerd.io"
     ]  # fmt: skip
     found, unread = package_changes(host, 1795892405.0)
     assert [entry["packages"] for entry in found] == [
@@ -110,7 +111,7 @@ def test_only_what_is_newer_is_told_oldest_first(tmp_path: Path) -> None:
     assert unread == []
     # All of its lines are older.
     os.utime(tmp_path / "var/log/apt/history.log", (1000, 1000))
-    assert [entry["log"] for entry in package_changes(host, 1001)[0]] == ["/var/log/dnf.rpm.log"] * 3
+    assert [entry["log"] for entry in package_changes(host, 1001)[0]] == ["/var/log/dnf.rpm.log"] * 2
 
 
 def test_logs_that_were_rotated_are_read_packed_as_debian_packs_them(tmp_path: Path) -> None:
@@ -123,6 +124,65 @@ def test_logs_that_were_rotated_are_read_packed_as_debian_packs_them(tmp_path: P
         "/var/log/apt/history.log.1.gz", "/var/log/apt/history.log.1.gz",
         "/var/log/apt/history.log.12", "/var/log/apt/history.log.12",
     ]  # fmt: skip
+
+
+def test_logs_that_were_rotated_by_date_or_packed_by_another_program_are_not_passed_over(tmp_path: Path) -> None:
+    logs = folder(tmp_path, "apt-get", "dnf") / "var/log"
+    (logs / "apt/history.log-20261129.gz").write_bytes(gzip.compress(APT.encode()))
+    (logs / "dnf.rpm.log-20261129").write_text(DNF)
+    (logs / "dpkg.log.2.xz").write_bytes(b"")
+    (logs / "dpkg.log.old").write_text("2026-11-29 04:00:00 upgrade librbln:amd64 3.1.0 3.0.2\n")
+    found, unread = package_changes(Host(str(tmp_path)), 0)
+    assert {entry["log"] for entry in found} == {
+        "/var/log/apt/history.log-20261129.gz",
+        "/var/log/dnf.rpm.log-20261129",
+    }
+    assert unread == [{"path": "/var/log/dpkg.log.2.xz", "reason": "it is packed in a way that is not read"}]
+    os.utime(logs / "dpkg.log.2.xz", (1000, 1000))
+    assert package_changes(Host(str(tmp_path)), 1001.0)[1] == []
+
+
+def seconds_of(number: int, apart: int = 1, first: float = 1795892400.0) -> str:
+    """So many packages of dnf, after the runtime: one every `apart` seconds."""
+    moments = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first + at * apart)) for at in range(number + 1)]
+    lines = [f"{at} SUBDEBUG Upgraded: extra{which}-1.0-1.el9.noarch\n" for which, at in enumerate(moments[1:])]
+    return f"{moments[0]} SUBDEBUG Upgraded: containerd.io-1.7.22-3.1.el9.x86_64\n" + "".join(lines)
+
+
+def test_a_long_transaction_keeps_its_first_package(tmp_path: Path) -> None:
+    log = folder(tmp_path, "dnf") / "var/log/dnf.rpm.log"
+    log.write_text(seconds_of(300))
+    (entry,), unread = package_changes(Host(str(tmp_path)), 0)
+    assert entry["packages"][0] == "containerd.io" and len(entry["packages"]) == 301 and unread == []
+    assert entry["time"] == 1795892700.0
+    # A transaction of others is another one, and what was before the moment is no part of it.
+    log.write_text(seconds_of(2, 61))
+    assert [one["packages"] for one in package_changes(Host(str(tmp_path)), 1795892401.0)[0]] == [
+        ["extra0"],
+        ["extra1"],
+    ]
+
+
+def test_a_release_upgrade_keeps_all_its_packages(tmp_path: Path) -> None:
+    names = ", ".join(f"lib{number}:amd64 (1, 2)" for number in range(900))
+    log = folder(tmp_path, "apt-get") / "var/log/apt/history.log"
+    log.write_text(
+        f"Commandline: apt-get full-upgrade\nUpgrade: {names}, containerd.io:amd64 (1.6, 1.7)\n"
+        "End-Date: 2026-11-29  04:01:00\n"
+    )
+    (entry,), _unread = package_changes(Host(str(tmp_path)), 0)
+    assert "containerd.io" in entry["packages"] and len(entry["packages"]) == 901
+
+
+def test_changes_that_are_left_out_are_told_as_not_read(tmp_path: Path) -> None:
+    log = folder(tmp_path, "dnf") / "var/log/dnf.rpm.log"
+    log.write_text(seconds_of(MOST, 3600))
+    found, unread = package_changes(Host(str(tmp_path)), 0)
+    assert len(found) == MOST and unread == [{"path": "/var/log/dnf.rpm.log", "reason": "it has too many changes"}]
+
+
+def test_a_time_that_is_none_is_passed_over() -> None:
+    assert rpm_entries("2026-13-45T04:00:00+0900 SUBDEBUG Upgraded: containerd.io-1-2.x86_64\n", "/log") == []
 
 
 DAMAGED = {
