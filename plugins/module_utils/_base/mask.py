@@ -203,6 +203,12 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
         ),
         _always, logins,
     ),
+    (
+        pattern(
+            r"(?i)%3a(?:%2f|/){2}(?P<s>(?:(?!%2f|%40|%3a)[^\s\"'<>&@/]){1,200}%3a(?:(?!%2f|%40)[^\s\"'<>&@/]){1,1000})%40"
+        ),
+        _always, at_words("%3a%2f%2f", "%3a//"),
+    ),
     (pattern(r"[?&](?P<name>[\w.%~\[\]-]+)=(?P<s>[^&\s\"'<>#)]+)"), _is_query, anywhere("?", "&")),
     # Headers, with or without their name.
     (
@@ -261,6 +267,13 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
         pattern(r"(?i)\blicen[cs]e key[ \t]*(?:is|[:=])?[ \t]*\"?(?P<s>(?=[A-Za-z-]*\d)[A-Za-z0-9-]{8,})"),
         _always, at_words("license key", "licence key"),
     ),
+    (
+        pattern(
+            r"(?i)certificate[ _-]?key[\"']?[ \t]*(?:[:=]\s*|[ \t])[\"']?(?P<s>[0-9a-f]{64})(?![0-9a-f])"
+        ),
+        _always, at_words("certificate"),
+    ),
+    (pattern(r"(?<![\w+/])(?P<s>AQ[A-Za-z0-9+/]{36}==)"), _always, at_words("aq")),
     # Options whose value is the next word, in a command line and in a list of words.
     (
         pattern(
@@ -269,7 +282,12 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
         ),
         _always, names(first="-"),
     ),
-    (pattern(r"(?i)([\"'])(?=-)[\w.-]*%s\1,\s*([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % WORD), _always, names("\"'")),
+    (
+        pattern(
+            r"(?i)([\"'])(?=-)[\w.-]*%s\1(?:,\s*|[ \t]+a\d+=)([\"'])(?!-)(?P<s>(?:(?!\2)[^\n])+)" % WORD
+        ),
+        _always, names("\"'"),
+    ),
     (
         pattern(
             r"(?im)^(?P<indent>[ \t]*)- +[\"']?(?=-)[\w.-]*%s[\"']?[ \t]*\n(?P=indent)- +(?!-)(?P<s>\S.*)" % WORD
@@ -291,6 +309,18 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
             r"[ \t]*\\?[\"']?(?P<s>[^\s\"'*;|&\\]+)"
         ),
         _always, programs,
+    ),
+    (pattern(r"--from-literal[ =][\"']?[\w.-]+=[\"']?(?P<s>[^\s\"']+)"), _always, at_words("--from-literal")),
+    (
+        pattern(r"\b(?:pro|ua|ubuntu-advantage) attach (?P<s>[A-Za-z0-9]{16,})"),
+        _always, at_words("pro attach ", "ua attach ", "ubuntu-advantage attach "),
+    ),
+    (
+        pattern(
+            r"(?<![^\s'\"])[\w.-]{1,64}:(?P<s>[^\s'\"|]{1,200})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?"
+            r"(?:[\w/]*/)?chpasswd\b"
+        ),
+        _always, anywhere("chpasswd"),
     ),
     (
         pattern(r"(?m)^[ \t]*(?:bindpw|r[ow]community6?)[ \t]+(?P<s>[^\s*]\S*)"),
@@ -324,6 +354,22 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
             r"\S.*(?:\n|\Z))+)" % _KEY
         ),
         _always, lines_of_names,
+    ),
+    # The value of YAML in the lines after its name.
+    (
+        pattern(
+            r"(?im)^(?P<indent>[ \t]*)(?:- +)?[\"']?%s[\"']?[ \t]*:[ \t]*\n(?=[ \t]*%s)(?P<s>(?:(?P=indent)[ \t]+%s\S.*"
+            r"(?:\n|\Z))+)" % (_KEY, _NOT, _PROSE + r"(?![-#&*!|>{}\[\]]|[\"']?[\w./-]+[\"']?[ \t]*:(?:\s|$))")
+        ),
+        _always, lines_of_names,
+    ),
+    # Quotes as HTML, JavaScript and addresses write them.
+    (
+        pattern(
+            r"(?i)%s(?P<q>&(?:quot|apos|#0?3[49]|#x2[27]);|\\{1,15}u002[27]|%%2[27])"
+            r"(?:\s|%%20)*(?::|=|%%3[ad])(?:\s|%%20)*(?P=q)(?P<s>(?:(?!(?P=q))[^\n])+)" % _KEY
+        ),
+        _always, names(),
     ),
     # JSON in a text of JSON, and so on.
     (

@@ -12,7 +12,8 @@ import typing as t
 # The last ones are Korean: a password.
 WORD = (
     r"(?:(?<!by)(?<!com)pass(?:words?|wd|phrase|code)?|pwd|psk|rootpw|auth|authorization|authtok|bearer|"
-    r"credential(?:s(?!: ))?|token|secret|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg|art-api|"
+    r"credential(?:s(?!: ))?|creds|token|secret|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg|"
+    r"art-api|"
     r"(?:private|api|access|secret|licen[cs]e|signing|encryption|activation|product|account|shared|session|master|"
     r"fernet|luks|hmac|jwt)[._-]?key|secret_key_base|\ube44\ubc00\ubc88\ud638|\uc554\ud638|\ud328\uc2a4\uc6cc\ub4dc)"
 )
@@ -25,8 +26,8 @@ def pattern(text: str) -> functools.partial[re.Pattern[str]]:
 
 # What is in each name of a secret, a name as a whole, and what begins or ends a login before an @.
 _ROOTS = (
-    "pass", "pwd", "psk", "rootpw", "auth", "bearer", "credential", "token", "secret", "key", "dockerc", "art-api",
-    "\ube44\ubc00\ubc88\ud638", "\uc554\ud638", "\ud328\uc2a4\uc6cc\ub4dc",
+    "pass", "pwd", "psk", "rootpw", "auth", "bearer", "credential", "creds", "token", "secret", "key", "dockerc",
+    "art-api", "\ube44\ubc00\ubc88\ud638", "\uc554\ud638", "\ud328\uc2a4\uc6cc\ub4dc",
 )  # fmt: skip
 LONGEST_NAME = 160
 _NAME = pattern(r"(?i)[\w.-]{0,128}?%s\Z" % WORD)

@@ -156,6 +156,23 @@ SECRETS = [
     f"https://discord.com/api/webhooks/123456/{S}",
     f"https://api.telegram.org/bot123456789:{S}/sendMessage",
     f"https://x.webhook.office.com/webhookb2/{S}@1/IncomingWebhook/2/3",
+    # what a page, a script or an address has written
+    f"&quot;password&quot;: &quot;{S}&quot;",
+    f"{{&#34;apiKey&#34;:&#34;{S}&#34;}}",
+    f"{{\\u0022token\\u0022:\\u0022{S}\\u0022}}",
+    f"body=%7B%22password%22%3A%22{S}%22%7D",
+    f"GET /v2/?proxy=http%3A%2F%2Fjoe%3A{S}%40proxy.example%3A3128",
+    # a value in the lines after its name
+    f"password:\n  {S}\nuser: x\n",
+    f"- token:\n    {S}\n    more{S}\n",
+    f'token:\n  "{S}"\n',
+    # programs and their words
+    f"crictl pull --creds u:{S} r.example/x",
+    f"skopeo copy --src-creds=u:{S} --dest-creds u:{S}2 docker://x docker://y",
+    f"kubectl create secret generic x --from-literal=any={S}",
+    f"COMMAND=/bin/sh -c echo 'root:{S}' | chpasswd",
+    f"root:{S} | sudo /usr/sbin/chpasswd",
+    f'audit: type=1309 argc=3 a0="x" a1="--password" a2="{S}"',
     KEY % ("RSA PRIVATE", "x", S, "RSA PRIVATE"),
     f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{S}\n-----END PGP PRIVATE KEY BLOCK-----",
     f"PuTTY-User-Key-File-3: ssh-rsa\nPrivate-Lines: 2\n{S}\nAA{S}\nPrivate-MAC: 0123",
@@ -164,6 +181,7 @@ SECRETS = [
 ]
 FORMS = [
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "AQBSdFhcQLUzEBAA0123456789abcdefghijkl==",
     "AKIAIOSFODNN7EXAMPLE",
     "ghp_0123456789abcdefghijABCDEFGHIJ012345",
     "glpat-0123456789abcdefghij",
@@ -190,6 +208,16 @@ FORMS = [
     base64.b64encode(b'{"auths":{"r":{"auth":"dTpw"}}}').decode(),
 ]
 HARMLESS = [
+    "ssl_certificate_key /etc/nginx/tls/site.key;",
+    "auth:\n  enabled: true\n",
+    "password:\n  secretKeyRef: {name: x}\n",
+    "token:\n  is missing\n",
+    "tokens:\n  a b\n",
+    "&quot;author&quot;: &quot;x&quot;",
+    "redirect=https%3A%2F%2Fh.example%3A8443%2Fa%40b",
+    "kubectl create configmap x --from-file=a=b",
+    "cat users | chpasswd",
+    "ua attach --help",
     "docker run --name login -p 8080:80 img",
     "mysql -u root -p db",
     "the community is helpful",
@@ -284,6 +312,14 @@ def test_a_secret_is_masked(text: str) -> None:
 @pytest.mark.parametrize("secret", FORMS)
 def test_a_token_of_a_known_form_is_masked_without_a_name(secret: str) -> None:
     assert mask("refused (%s)." % secret) == "refused (%s)." % MASK
+
+
+@pytest.mark.parametrize(
+    "said", ["kubeadm init --certificate-key %s", "Using certificate key:\n%s", "certificateKey: %s", "pro attach %s"]
+)
+def test_what_joins_a_machine_is_masked(said: str) -> None:
+    key = "0123456789abcdef" * 4
+    assert mask(said % key) == said % MASK
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -411,8 +447,10 @@ def test_errors_problems_and_checks_repeat_no_secret() -> None:
      "auth: {" * 30000, "http://" * 30000 + "@", "x://a@" * 40000,
      "- name: token\n" * 20000, "value: x\n" * 30000 + "name: token", "data:\n  a: b\n" * 20000 + "kind: Secret",
      '"data":{' * 30000 + '"kind":"Secret"', "eyJabcdef.\n" * 20000, "eyJabcdef\n" + "Abcdefg1\n" * 20000,
-     "- --token\n" * 20000, "passwords:\n- a\n" * 20000, "curl -u" * 30000, '"name":"token","value":"' * 10000],
-    ids=range(28),
+     "- --token\n" * 20000, "passwords:\n- a\n" * 20000, "curl -u" * 30000, "password:\n " * 30000, "token:\n" + "  a\n" * 60000,
+     "password&quot;:" * 30000,
+     "%3a%2f%2fa%3a" * 30000, "a:b" * 60000 + "chpasswd", '"name":"token","value":"' * 10000],
+    ids=range(33),
 )  # fmt: skip
 def test_a_long_text_takes_no_long_time(text: str) -> None:
     start = time.process_time()
