@@ -111,6 +111,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.run import 
     UNREACHABLE,
     Run,
     TaskOf,
+    delegated,
 )
 
 Handler = t.TypeVar("Handler", bound=t.Callable[..., None])
@@ -216,7 +217,11 @@ class CallbackModule(CallbackBase):
     def _result(self, result: t.Any, how: str) -> None:
         task = self._task(result._task)
         changed = how == OK and result.is_changed()
-        self._known().result(result._host.name, task, how, changed, lambda: result._result, time.time())
+        where = result._task.delegate_to if how == UNREACHABLE else None
+        where = None if where == result._host.name else where
+        self._known().result(
+            result._host.name, task, how, changed, lambda: delegated(result._result, where), time.time()
+        )
 
     def _task(self, task: t.Any) -> TaskOf:
         found = self.tasks.get(task._uuid)

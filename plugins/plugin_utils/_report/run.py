@@ -205,23 +205,38 @@ class Run:
             self.hosts.setdefault(name, HostLog()).node = state
 
 
+def _failures(data: Data) -> list[Data]:
+    """The items of a loop that have failed: newer ansible-core names their error alone."""
+    items = data.get("results")
+    kept = [one for one in items if isinstance(one, t.Mapping)] if isinstance(items, (list, tuple)) else []
+    return [one for one in kept if any(map(one.get, ("failed", "unreachable", "exception", "failed_when_result")))]
+
+
 def _message(data: Data) -> str:
     """Why a task has failed; of a loop, why the first item that has."""
-    items = data.get("results")
-    bad = [one for one in items if isinstance(one, t.Mapping)] if isinstance(items, (list, tuple)) else []
-    bad = [one for one in bad if one.get("failed") or one.get("unreachable")]
+    bad = _failures(data)
     if bad:
         return _message(bad[0]) + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else "")
     # The second is that of a file that is not there to include, the third of no_log.
-    told = str(data.get("msg") or data.get("reason") or data.get("censored") or "")
+    said = data.get("msg") or data.get("reason") or data.get("censored") or ""
+    told = " ".join(map(str, said)) if isinstance(said, (list, tuple)) else str(said)
     # Of a program that only ended badly, what it said last.
     lines = str(data.get("stderr") or "").strip().splitlines() if data.get("rc") else []
     return f"{told.rstrip('.')}: {lines[-1]}" if lines and lines[-1] not in told else told
 
 
+def delegated(data: Data, where: t.Any) -> Data:
+    """The result with the other host that did not answer; Ansible says so only where one did, and not for a loop."""
+    if not where or _delegate(data):
+        return data
+    told = "another host" if "{{" in str(where) else str(where)
+    return {**data, "_ansible_delegated_vars": {"ansible_delegated_host": told}}
+
+
 def _delegate(data: Data) -> str:
-    """The other host on which a task ran; empty for none."""
-    found = data.get("_ansible_delegated_vars")
+    """The other host on which a task ran, of a loop for the first item that has failed; empty for none."""
+    found = next(iter(_failures(data)), data).get("_ansible_delegated_vars")
+    found = found or data.get("_ansible_delegated_vars")
     return str(found.get("ansible_delegated_host") or "") if isinstance(found, t.Mapping) else ""
 
 

@@ -126,6 +126,17 @@ def test_an_aborted_run_tells_failures_that_nothing_rescued(tmp_path: Path) -> N
     assert (b["state"], b["failure"]["task"], b["failure"]["cause"]) == ("failed", "Build", "No compiler.")
 
 
+def test_the_cause_of_a_loop_and_the_host_of_a_task_that_did_not_answer(tmp_path: Path) -> None:
+    loop = {"name": "Loop", "ansible.builtin.command": "sh -c 'echo no {{ item }} >&2; exit {{ item }}'",
+            "loop": [0, 4], "when": "inventory_hostname == 'a'"}  # fmt: skip
+    other = {"name": "Ask", "ansible.builtin.command": "true", "delegate_to": "{{ where }}"}
+    ran = Ran(tmp_path, play(SHOW, loop, other, vars={"where": "lost"}), "-l", "a,b")
+    assert ran.end() == 4, ran.said
+    a, b = ran.report()["hosts"]
+    assert a["failure"]["cause"].endswith(": no 4")
+    assert b["state"] == "failed" and b["reason"].startswith("Ask: On lost: ")
+
+
 def test_a_file_to_include_that_is_not_there_is_the_cause(tmp_path: Path) -> None:
     ran = Ran(tmp_path, play(SHOW, {"name": "More", "ansible.builtin.include_tasks": "nowhere.yml"}), "-l", "a")
     assert ran.end() == 2, ran.said

@@ -262,6 +262,15 @@ def test_a_failure_stays_one_where_another_one_was_rescued() -> None:
         ({"msg": "One or more items failed", "results": [
             {"msg": "fine"}, {"failed": True, "msg": "a is full."}, {"failed": True, "msg": "b is full."}, 1]},
          "a is full. (and 1 more)"),
+        # ansible-core 2.21 gives an item its error alone.
+        ({"msg": "One or more items failed", "results": [
+            {"msg": "", "rc": 0}, {"msg": "It exited.", "rc": 4, "exception": "(traceback unavailable)"}]},
+         "It exited."),
+        ({"msg": "One or more items failed", "results": [{"msg": "x"}, {"msg": "y", "failed_when_result": True}]}, "y"),
+        ({"msg": ["Two lines", "of fail_msg."]}, "Two lines of fail_msg."),
+        ({"msg": "One or more items failed", "results": [
+            {"failed": True, "msg": "No room.", "_ansible_delegated_vars": {"ansible_delegated_host": "api-1"}}]},
+         "On api-1: No room."),
         ({"reason": "Could not find or access 'x.yml'"}, "Could not find or access 'x.yml'"),
         ({"censored": "the output has been hidden due to the fact that 'no_log: true' was specified"},
          "the output has been hidden due to the fact that 'no_log: true' was specified"),
@@ -281,6 +290,17 @@ def test_a_host_whose_task_ran_on_one_that_does_not_answer_is_not_unreachable() 
     told.task("npu1", "Ask", said, runs.UNREACHABLE)
     host = only(told.end(unreachable={"npu1"}))
     assert (host["state"], host["reason"]) == ("failed", "Ask: On api-1: No route to host.")
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [("api-1", "On api-1: No route."), ("{{ item }}", "On another host: No route."), (None, "No route.")],
+)
+def test_the_host_of_a_task_that_did_not_answer_is_named(where: str | None, told: str) -> None:
+    for data in ({"msg": "No route."}, {"results": [{"unreachable": True, "msg": "No route."}]}):
+        host = Told("npu1")
+        host.task("npu1", "Ask", runs.delegated(data, where), runs.UNREACHABLE)
+        assert only(host.end(unreachable={"npu1"}))["reason"] == f"Ask: {told}"
 
 
 def test_a_host_that_was_not_seen_says_what_was_ignored() -> None:
