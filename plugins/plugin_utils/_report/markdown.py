@@ -32,7 +32,9 @@ from .html_parts import alike
 MOST, CAUSE, STEP = 3500, 200, 160
 BAD = (FAILED, UNREACHABLE, NOT_REACHED, UNKNOWN)
 # Text of hosts is no Markdown: neither a link nor a mention of a person, and no HTML.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#|~@!&])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#|~@!&]|:(?=//))")
+# GitHub looks for people, teams and tickets in the page that it has made: there a backslash is gone.
+_NAMING = re.compile(r"(?<=[@#])(?=[A-Za-z0-9])")
 
 
 def markdown(document: Document) -> str:
@@ -49,7 +51,7 @@ def markdown(document: Document) -> str:
 
 def escaped(text: str, longest: int = CAUSE) -> str:
     cut = text if len(text) <= longest else text[: longest - 3] + "..."
-    return _SPECIAL.sub(r"\\\1", cut)
+    return _NAMING.sub("\u200b", _SPECIAL.sub(r"\\\1", cut))
 
 
 def _head(document: Document) -> str:

@@ -199,11 +199,24 @@ def test_markdown_of_drift_and_of_what_is_new() -> None:
     assert "- driver: 3.0.2 -> 3.1.0 on npu-0002, npu-0006\n" in text and "- gone: npu-old-1\n" in text
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        # GitHub undoes a backslash before it looks for people and tickets.
+        ("ask @kim or #12", "ask \\@\u200bkim or \\#\u200b12"),
+        ("see http://x.example/a", "see http\\://x.example/a"),
+        ("a: b @ c", "a: b \\@ c"),
+    ],
+)
+def test_markdown_names_nobody_and_no_address_that_a_reader_could_follow(said: str, told: str) -> None:
+    assert markdown.escaped(said) == told
+
+
 def test_markdown_makes_no_link_and_no_mention_of_what_a_host_says() -> None:
     document = reports.example(3)
     document["hosts"][2]["failure"]["cause"] = "@here <img src=x> [a](http://x) `b`"  # type: ignore[index]
     text = markdown.markdown(document)
-    assert "\\@here \\<img src=x\\> \\[a\\]\\(http://x\\) \\`b\\`" in text
+    assert "\\@\u200bhere \\<img src=x\\> \\[a\\]\\(http\\://x\\) \\`b\\`" in text
 
 
 def seen(document: Document, number: int) -> Any:
