@@ -67,4 +67,4 @@ WITHOUT_DRIVER = (
     "npus_not_allocatable",
 )
 WITHOUT_RUNTIME = ("runtime_without_cdi_spec", "ready_files_missing", "node_not_ready", "plugin_not_registered")
-WITHOUT_PLUGIN = ("plugin_not_registered", "npus_not_allocatable", "pods_wait_for_npus")
+WITHOUT_PLUGIN = ("plugin_not_registered", "npus_not_allocatable", "pods_wait_for_npus", "pods_refused")

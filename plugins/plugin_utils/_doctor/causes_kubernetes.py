@@ -249,7 +249,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "The runtime of the node does not know the device.",
         "`kubectl -n NAMESPACE describe pod POD`",
         f"Run {TOOLKIT}.",
-        ("pod:*~CDI device",),
+        ("pod:*~CDI device", "npus:device"),
         WITHOUT_PLUGIN,
     ),
     Cause(
@@ -339,7 +339,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "`kubectl -n NAMESPACE logs POD`; `ls /var/lib/kubelet/device-plugins` on the host",
         "Delete the plugin's pod: it registers when it starts.",
         ("check:plugin_registered",),
-        ("npus_not_allocatable", "pods_wait_for_npus"),
+        ("npus_not_allocatable", "pods_wait_for_npus", "pods_refused"),
     ),
     Cause(
         "npus_not_allocatable",
@@ -349,7 +349,7 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "`kubectl get node NODE -o jsonpath='{.status.allocatable}'`",
         "Look at the device plugin's pod; delete it where it started before the driver.",
         ("node:allocatable", "check:node_allocatable"),
-        ("pods_wait_for_npus",),
+        ("pods_wait_for_npus", "pods_refused"),
     ),
     Cause(
         "node_cordoned",
@@ -388,6 +388,24 @@ KUBERNETES_CAUSES: tuple[Cause, ...] = (
         "`kubectl -n NAMESPACE describe pod POD`",
         "Do what the scheduler says: tolerate the taint, correct the selector, make room, or set up hugepages.",
         ("npus:other",),
+    ),
+    Cause(
+        "pods_refused",
+        KUBERNETES,
+        "pods that ask for NPUs end with `UnexpectedAdmissionError`",
+        "The kubelet had no healthy NPU to give: the device plugin had just started again, or an NPU is not healthy.",
+        "`kubectl -n NAMESPACE describe pod POD`; `journalctl -u kubelet` on the host",
+        "Look at the NPUs of the node and at its device plugin, then delete the pods that were refused.",
+        ("npus:refused",),
+    ),
+    Cause(
+        "pods_refused_by_topology",
+        KUBERNETES,
+        "pods that ask for NPUs end with `TopologyAffinityError`",
+        "No NUMA node has all that the pod asks for, and the kubelet may not take it from several.",
+        "`grep -i topologyManager /var/lib/kubelet/config.yaml` on the host; `kubectl -n NAMESPACE describe pod POD`",
+        "Let the pod ask for what one NUMA node has, or choose another `topologyManagerPolicy`.",
+        ("npus:topology",),
     ),
     Cause(
         "run_in_progress",

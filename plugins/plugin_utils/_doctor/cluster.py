@@ -52,6 +52,8 @@ _REFUSED = (
     (r"webhook|denied the request|denied request|usage per|limit to request", "create:admission"),
 )
 LEASE = ("coordination.k8s.io/v1", "Lease")
+# Seconds for which a pod that a kubelet has refused tells of its node.
+RECENT = 24 * 3600
 Seen = t.Callable[[], t.Any]
 
 
@@ -294,9 +296,11 @@ class Look:
                 self._add(sign("plugin:socket", "DaemonSet %s" % item["metadata"]["name"], told, node=name))
 
     def _waiting(self, nodes: t.Mapping[str, Data]) -> None:
-        """Pods that ask for NPUs and are not scheduled, and whether others have what there is."""
+        """Pods that ask for NPUs and are not scheduled or not started, and whether others have what there is."""
         resource = self._inputs["resource_name"]
-        pods = [one for one in self._cluster.list("v1", "Pod", only=_asks(resource)) if not _ended(one)]
+        asking = self._cluster.list("v1", "Pod", only=_asks(resource))
+        self._unstarted(asking, resource)
+        pods = [one for one in asking if not _ended(one)]
         refused = {_name(one): _unscheduled(one) for one in pods if not (one.get("spec") or {}).get("nodeName")}
         waiting = [name for name, why in refused.items() if resource in why]
         others = [name for name, why in refused.items() if why and resource not in why]
@@ -318,6 +322,37 @@ class Look:
         else:
             told = "%s; %d are offered and %d held" % (first, offered, sum(held.values()))
             self._add(sign("npus:waiting", "the pods of all namespaces", told, DOUBTFUL))
+
+    def _unstarted(self, pods: t.Sequence[Data], resource: str) -> None:
+        """Pods that have a node and get no NPU there: its kubelet refuses them, or its runtime lacks the device."""
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for pod in pods:
+            code, why = _not_started(pod, resource, self._now() - RECENT)
+            node = str((pod.get("spec") or {}).get("nodeName") or "")
+            if code and node:
+                found.setdefault((code, node), []).append((_name(pod), why))
+        for (code, node), told in found.items():
+            space, _slash, name = told[0][0].partition("/")
+            words = "%d pods that ask for %s do not start on node %s, such as %s: %s"
+            said, level = words % (len(told), resource, node, *told[0]), WRONG if code == "npus:device" else DOUBTFUL
+            self._add(sign(code, "the pods of all namespaces", said, level, node=node, pod=name, namespace=space))
+
+
+def _not_started(pod: Data, resource: str, since: float) -> tuple[str, str]:
+    """(code, why) of a pod that its node does not start; empty for any other one, and for one that is long refused."""
+    status, about = pod.get("status") or {}, pod["metadata"]
+    reason, told = str(status.get("reason") or ""), str(status.get("message") or "")
+    if status.get("phase") == "Failed":
+        began = seconds(status.get("startTime") or about.get("creationTimestamp"))
+        code = {"TopologyAffinityError": "npus:topology", "UnexpectedAdmissionError": "npus:refused"}.get(
+            reason, "npus:refused" if reason == "OutOf" + resource else ""
+        )
+        return (code, "%s: %s" % (reason, told)) if began is not None and began > since else ("", "")
+    for one in status.get("containerStatuses") or []:
+        waiting = (one.get("state") or {}).get("waiting") or {}
+        if "CDI device" in str(waiting.get("message") or ""):
+            return "npus:device", "%s: %s" % (waiting.get("reason") or "", waiting["message"])
+    return "", ""
 
 
 def _name(pod: Data) -> str:

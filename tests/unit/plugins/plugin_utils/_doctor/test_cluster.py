@@ -241,6 +241,39 @@ def test_what_is_held_on_a_cordoned_node_is_not_missing_elsewhere(held_by: tuple
     assert [found.id for found in map(cause_of, one._signs) if found] == [cause]
 
 
+def ends(reason: str, at: str = "2026-11-30T01:00:00Z", **more: Any) -> Data:
+    refused = {"phase": "Failed", "reason": reason, "message": "Pod was rejected: no NPU", "startTime": at}
+    return {**wants("x1", 2, "a"), "status": {**refused, **more}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "causes"),
+    [
+        (ends("UnexpectedAdmissionError"), ["pods_refused"]),
+        (ends("OutOf" + RESOURCE), ["pods_refused"]),
+        (ends("TopologyAffinityError"), ["pods_refused_by_topology"]),
+        # Nobody has removed it since.
+        (ends("UnexpectedAdmissionError", "2026-11-01T01:00:00Z"), []),
+        (ends("UnexpectedAdmissionError", ""), []),
+        # Nothing of these is about NPUs.
+        (ends("OutOfcpu"), []),
+        (ends("Evicted"), []),
+        (ends("", phase="Succeeded"), []),
+        ({**wants("x1", 2, "a"), "status": waits("CreateContainerError", "unresolvable CDI device vendor/x=0")},
+         ["pod_device_unknown"]),
+        ({**wants("x1", 2, "a"), "status": waits("ErrImagePull", "not found")}, []),
+    ],
+)  # fmt: skip
+def test_a_pod_that_its_node_does_not_start_is_told_of_the_host(pod: Data, causes: list[str]) -> None:
+    one = look()
+    one._now = lambda: 1796007600.0
+    one._of_hosts, one._host_of = {"h": []}, {"a": "h"}
+    one._cluster.list = lambda *_kind, **_how: [pod]
+    one._waiting({"a": node("a", 2)})
+    assert [found.cause.id for found in ordered(one._of_hosts["h"])] == causes
+    assert not causes or "such as x/x1" in one._of_hosts["h"][0].said
+
+
 @pytest.mark.parametrize(
     ("label", "causes"),
     [
