@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import fnmatch
+import posixpath
 import re
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
+from ansible_collections.rebellions.npu.plugins.module_utils._runtime.distros import DISTROS
 
 from .._answers.answer import PREFIX
 from .._nodes.overview import is_known
@@ -48,6 +50,9 @@ PACKAGES = {
     "kernel": ("linux-image*", "linux-modules*", "kernel", "kernel-*"),
     "runtime": ("containerd*", "docker*", "moby*", "cri-o*", "podman*", "runc*", "crun*"),
 }
+# These write the configuration of their containerd at each start, of files beside it.
+GENERATED = tuple(one.name for one in DISTROS if not one.plain)
+TEMPLATES = ("config.toml.tmpl", "config-v3.toml.tmpl", "containerd-template.toml")
 # More hosts of one kind of drift, and kinds, are counted.
 MOST = 40
 # What is not known of a host is counted from here on.
@@ -182,7 +187,8 @@ _PLACES = (
 
 
 def _belongs(path: str, what: str) -> bool:
-    return any(kind.search(what) and place.search(path) for kind, place in _PLACES)
+    """Whether to write the file changes a component; that of a configuration brings no other version of a runtime."""
+    return what != "runtime" and any(kind.search(what) and place.search(path) for kind, place in _PLACES)
 
 
 def _at(stamp: t.Any) -> str:
@@ -279,8 +285,17 @@ def paths_of(facts: Data) -> list[str]:
     own, observed = facts.get(PREFIX) or {}, facts.get(OBSERVED) or {}
     driver, runtimes = own.get("driver") or {}, (facts.get(RUNTIMES) or {}).get("runtimes") or ()
     found = [driver.get("module_path"), (observed.get("cdi") or {}).get("path")]
-    found += [path for one in runtimes for path in one.get("config_files") or ()]
+    found += [path for one in runtimes for path in _written_by_people(one)]
     return [path for path in dict.fromkeys(found) if isinstance(path, str) and path]
+
+
+def _written_by_people(runtime: Data) -> list[str]:
+    """The files of a runtime that it does not write itself."""
+    files, own = list(runtime.get("config_files") or ()), str(runtime.get("main_config") or "")
+    if runtime.get("flavor") not in GENERATED or not own:
+        return files
+    beside = [posixpath.join(posixpath.dirname(own), name) for name in TEMPLATES]
+    return [*(path for path in files if path != own), *beside]
 
 
 def packages_of(driver: Data) -> list[str]:

@@ -201,6 +201,9 @@ FILE = {"path": "/etc/containerd/config.toml", "time": LATER, "owner": "root"}
          {"time": "2026-11-30T00:00:00Z", "by": "lee@other"}, "run", "note of a driver change by lee@other"),
         ("kernel", {"files": [FILE], "packages": []}, {}, "unknown",
          "neither a note of ours, a log of packages, nor a file tells"),
+        # Who has edited its configuration has not brought another version.
+        ("runtime", {"files": [FILE], "packages": []}, {}, "unknown",
+         "neither a note of ours, a log of packages, nor a file tells"),
         ("kernel", {}, {}, "unknown", ""),
         ("kernel", {"failed": True, "msg": "It is denied."}, {}, "unknown",
          "not known who, as the logs of the host could not be read. Next: Look on the host who was logged in then."),
@@ -240,13 +243,20 @@ def test_a_note_of_ours_counts_only_when_it_is_newer() -> None:
 
 
 def test_the_files_and_packages_that_a_host_is_asked_for() -> None:
-    facts = {
+    facts: dict[str, Any] = {
         "rbln": {"driver": {"module_path": "/lib/modules/x.ko"}},
         "rbln_observed": {"cdi": {"path": "/var/run/cdi/rbln.yaml"}},
         "rbln_runtimes": {"runtimes": [{"config_files": ["/etc/a.toml", "/etc/b.toml"]}, {"config_files": []}]},
     }
     assert drifts.paths_of(facts) == ["/lib/modules/x.ko", "/var/run/cdi/rbln.yaml", "/etc/a.toml", "/etc/b.toml"]
     assert drifts.paths_of({}) == []
+    # k3s writes its own at each start, as no person does.
+    k3s = "/var/lib/rancher/k3s/agent/etc/containerd/"
+    (one, _none) = facts["rbln_runtimes"]["runtimes"]
+    one.update(flavor="k3s", main_config=k3s + "config.toml", config_files=[k3s + "config.toml", "/etc/b.toml"])
+    assert drifts.paths_of({"rbln_runtimes": facts["rbln_runtimes"]}) == [
+        "/etc/b.toml", k3s + "config.toml.tmpl", k3s + "config-v3.toml.tmpl", k3s + "containerd-template.toml"
+    ]  # fmt: skip
     assert drifts.packages_of({"packages": [{"name": "odd"}]})[0] == "odd" and len(drifts.packages_of({})) > 1
 
 
