@@ -29,6 +29,8 @@ from .paths import NAME, NAMESPACE, ROOT, SELF, WORK, Missing
 from .stage import sources
 
 DIST = WORK / "dist"
+# What the account that builds has set for itself changes no line end, and leaves no file out.
+PLAIN = ("core.autocrlf=false", "core.attributesFile=/dev/null", "tar.umask=0002", "log.showSignature=false")
 SUMS = "SHA256SUMS"
 READER = ROOT / "plugins" / "module_utils" / "_formats" / "yaml_read.py"
 # What ansible-galaxy leaves out by itself, as far as git can track it; the manifests are written anew.
@@ -57,10 +59,11 @@ Tree = t.Mapping[str, File]
 Data = t.Dict[str, t.Any]
 
 
-def git(*argv: str, root: Path = ROOT) -> bytes:
+def git(*argv: str, root: Path = ROOT, settings: t.Sequence[str] = ()) -> bytes:
     """What git prints about the checkout. Missing when there is no git, no checkout or no commit."""
+    given = [word for setting in settings for word in ("-c", setting)]
     try:
-        return subprocess.run(["git", "-C", str(root), *argv], capture_output=True, check=True).stdout
+        return subprocess.run(["git", "-C", str(root), *given, *argv], capture_output=True, check=True).stdout
     except FileNotFoundError as exc:
         raise Missing("git is not on PATH. Next: apt-get install git") from exc
     except subprocess.CalledProcessError as exc:
@@ -70,7 +73,8 @@ def git(*argv: str, root: Path = ROOT) -> bytes:
 
 def committed(root: Path = ROOT) -> dict[str, File]:
     """The files of the last commit by name, whatever the checkout has become since."""
-    with tarfile.open(fileobj=io.BytesIO(git("archive", "--format=tar", "HEAD", root=root))) as archive:
+    archived = git("archive", "--format=tar", "HEAD", root=root, settings=PLAIN)
+    with tarfile.open(fileobj=io.BytesIO(archived)) as archive:
         members = [member for member in archive if not member.isdir() and member.name != SELF]
         return {member.name: _member(archive, member) for member in members}
 
@@ -187,7 +191,7 @@ def build(target: Path, tree: Tree, when: int, commit: str) -> tuple[Path, int]:
 
 def release(root: Path = ROOT, target: Path = DIST) -> tuple[Path, int]:
     """The release of the last commit. Its time is SOURCE_DATE_EPOCH, else that of the commit."""
-    when = int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct", root=root))
+    when = int(os.environ.get("SOURCE_DATE_EPOCH") or git("log", "-1", "--format=%ct", root=root, settings=PLAIN))
     return build(target, committed(root), when, git("rev-parse", "HEAD", root=root).decode().strip())
 
 

@@ -101,6 +101,12 @@ def test_a_commit_gives_the_same_bytes_on_every_machine(
     (clone / "new.txt").write_text("new", encoding="utf-8")
     (clone / "LICENSE").unlink()
     assert release(clone, tmp_path / "two", monkeypatch) == first
+    # Settings of the account.
+    (tmp_path / "attributes").write_text("*.md export-ignore\n", encoding="utf-8")
+    for name, value in (("core.autocrlf", "true"), ("core.attributesFile", tmp_path / "attributes")):
+        git(clone, "config", name, str(value))
+    git(clone, "config", "tar.umask", "0777")
+    assert release(clone, tmp_path / "two", monkeypatch) == first
     git(clone, "commit", "-q", "-a", "-m", "Two")
     assert release(clone, tmp_path / "two", monkeypatch)[TARBALL] != first[TARBALL]
 
