@@ -285,6 +285,14 @@ def test_a_wrong_input_is_told_before_awx_is_asked(given: dict[str, str], told: 
     assert [one for one in rendered(TASKS[0]["loop"]) if str(one["good"]) != "True"] == []
 
 
+@pytest.mark.parametrize(
+    "given", ["NPU hosts\nvault\n", "NPU hosts,\nvault", " NPU hosts , vault", ["NPU hosts", "vault"]]
+)
+def test_credentials_are_a_list_or_the_lines_or_words_of_an_answer(given: Any) -> None:
+    templates = [args for module, args in objects(rbln_awx_credentials=given) if module == "job_template"]
+    assert {tuple(args["credentials"][:2]) for args in templates} == {("NPU hosts", "vault")}
+
+
 def test_the_project_of_a_manual_folder_has_no_repository() -> None:
     args = next(a for m, a in objects(rbln_awx_project_url="", rbln_awx_project_path="npu") if m == "project")
     assert args["scm_type"] == "manual" and args["local_path"] == "npu"
