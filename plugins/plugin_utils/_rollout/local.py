@@ -110,10 +110,7 @@ class LocalStore:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(str(self.path) + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as exc:
-            raise NpuError(
-                "The record of the rollout, %s, cannot be written: %s." % (self.path, exc.strerror),
-                "Set XDG_CACHE_HOME to a folder that you may write.",
-            ) from None
+            raise self._unwritten(exc, "Set XDG_CACHE_HOME to a folder that you may write.") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -127,7 +124,13 @@ class LocalStore:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except OSError as exc:
+            # What it holds is not known: to delete it would forget hosts that are out of service.
+            raise NpuError(
+                "The record of the rollout, %s, cannot be read: %s." % (self.path, exc.strerror),
+                "Let the user who runs Ansible read it, and run again.",
+            ) from None
+        except ValueError:
             data = None
         shape = {"run": dict, "hosts": dict, "down": list}
         # A record of an earlier release has no pools beside it.
@@ -144,6 +147,13 @@ class LocalStore:
 
     def _write(self, data: dict[str, t.Any]) -> None:
         fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps(data, sort_keys=True, indent=1), encoding="utf-8")
-        fresh.chmod(0o600)
-        fresh.replace(self.path)
+        try:
+            fresh.write_text(json.dumps(data, sort_keys=True, indent=1), encoding="utf-8")
+            fresh.chmod(0o600)
+            fresh.replace(self.path)
+        except OSError as exc:
+            step = "Free space there, or let the user who runs Ansible write it, and run again."
+            raise self._unwritten(exc, step) from None
+
+    def _unwritten(self, exc: OSError, step: str) -> NpuError:
+        return NpuError("The record of the rollout, %s, cannot be written: %s." % (self.path, exc.strerror), step)

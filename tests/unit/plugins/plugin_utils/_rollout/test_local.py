@@ -145,3 +145,17 @@ def test_a_record_of_an_earlier_release_is_read_and_a_damaged_one_named(tmp_path
         local.store.path.write_text(json.dumps({**data, key: wrong}))
         with pytest.raises(NpuError, match="is damaged. Next: Delete it, and run again."):
             local.store.look()
+
+
+def test_a_record_that_cannot_be_read_or_written_is_no_damaged_one(tmp_path: Path) -> None:
+    local = one_failed(tmp_path)
+    path, fresh = local.store.path, local.store.path.with_suffix(".new")
+    before = path.read_text()
+    fresh.mkdir()
+    with pytest.raises(NpuError, match="json, cannot be written: Is a directory. Next: Free space there") as wrong:
+        local.plan("r2", "a", "b")
+    assert str(path) in str(wrong.value) and path.read_text() == before
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(NpuError, match="json, cannot be read: Is a directory. Next: Let the user who runs Ansible"):
+        local.store.look()
