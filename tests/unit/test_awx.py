@@ -273,9 +273,9 @@ def test_the_page_has_every_input_and_names_no_other() -> None:
 @pytest.mark.parametrize("given, told", [
     ({"rbln_awx_image": ""}, "rbln_awx_image is not set. Next: name the image"),
     ({"rbln_awx_project_url": ""}, "Neither rbln_awx_project_url nor rbln_awx_project_path is set. Next: name"),
-    ({"rbln_awx_slices": "-1"}, "rbln_awx_slices is not a number of jobs. Next: write 1 or more."),
-    ({"rbln_awx_slices": "two"}, "rbln_awx_slices is not a number of jobs. Next: write 1 or more."),
-    ({"rbln_awx_forks": "many"}, "rbln_awx_forks is not a number of hosts. Next: write 1 or more."),
+    ({"rbln_awx_slices": "-1"}, "rbln_awx_slices is not a number of jobs: -1. Next: write 1 or more."),
+    ({"rbln_awx_slices": "two"}, "rbln_awx_slices is not a number of jobs: two. Next: write 1 or more."),
+    ({"rbln_awx_forks": "many"}, "rbln_awx_forks is not a number of hosts: many. Next: write 1 or more."),
     ({"rbln_awx_kubeconfig": "/root/.kube/config"}, "rbln_awx_kubeconfig is not the content of a kubeconfig. Next: "),
 ])  # fmt: skip
 def test_a_wrong_input_is_told_before_awx_is_asked(given: dict[str, str], told: str) -> None:
