@@ -34,6 +34,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files impor
     Place,
     against_earlier,
     chosen_formats,
+    chosen_keep,
     write,
     wrong_formats,
 )
@@ -65,7 +66,7 @@ class ActionModule(OfPlay):
         wanted = {**_configured(), **{name: told for name, told in args.items() if told is not None}}
         formats, unknown = chosen_formats(wanted["formats"])
         wrong = {"warnings": [str(wrong_formats(unknown))]} if unknown else {}
-        self._place, self._formats, self._keep = Place(wanted["path"]), formats, wanted["keep"]
+        self._place, self._formats, self._keep = Place(wanted["path"]), formats, chosen_keep(wanted["keep"])
         self._json = args["format"] == "json"
         names = shown(known)
         self._known = {names[host]: found for host, found in known.items()}

@@ -51,9 +51,11 @@ options:
     vars:
       - name: rbln_report_formats
   keep:
-    description: How many reports stay in the folder. V(0) keeps all.
-    type: int
-    default: 100
+    description:
+      - How many reports stay in the folder, a number. V(0) keeps all.
+      - It is read when the run has ended, so that a wrong one is a warning then, and all of them are kept.
+    type: str
+    default: "100"
     env:
       - name: RBLN_REPORT_KEEP
     ini:
@@ -99,6 +101,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._report.files impor
     Place,
     against_earlier,
     chosen_formats,
+    chosen_keep,
     write,
     wrong_formats,
 )
@@ -251,8 +254,13 @@ class CallbackModule(CallbackBase):
         place = Place(self.folder())
         made = against_earlier(document(run, self.about, stats, time.time()), place)
         wrong = [str(wrong_formats(unknown))] if unknown else []
+        keep = 0
         try:
-            paths = write(made, place, formats, self.get_option("keep"))
+            keep = chosen_keep(self.get_option("keep"))
+        except NpuError as exc:
+            wrong.append(str(exc))
+        try:
+            paths = write(made, place, formats, keep)
         except NpuError as exc:
             paths, wrong = {}, [*wrong, str(exc)]
         for path in paths.values():

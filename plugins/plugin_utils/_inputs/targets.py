@@ -14,18 +14,22 @@ from .._objects.names import INPUT
 from .normalise import nearest, normalise, suggestion
 from .roles import COLLECTION, role_inputs
 
-SERIAL, BUDGET, POOL = INPUT + "serial", INPUT + "failure_budget", INPUT + "pool"
+SERIAL, BUDGET, POOL, KEEP = (INPUT + name for name in ("serial", "failure_budget", "pool", "report_keep"))
 # Inputs that only playbooks and defaults of roles read, with what a survey may give for them.
 PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     SERIAL: {"type": "list", "elements": "raw"},
     BUDGET: {"type": "int"},
     INPUT + "airgap": {"type": "bool"},
+    INPUT + "drift_exit": {"type": "bool"},
+    INPUT + "drift_format": {"type": "str", "choices": ["text", "json"]},
     INPUT + "doctor_exit": {"type": "bool"},
     INPUT + "doctor_format": {"type": "str", "choices": ["text", "json"]},
     INPUT + "plan_exit": {"type": "bool"},
     INPUT + "plan_upgrade": {"type": "bool"},
     INPUT + "plan_format": {"type": "str", "choices": ["text", "json"]},
     POOL: {"type": "str"},
+    INPUT + "report_formats": {"type": "list", "elements": "str"},
+    KEEP: {"type": "int"},
 }
 EXAMPLE = """
 npu_nodes:

@@ -15,6 +15,7 @@ import typing as t
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._host.files import replace_file
 
+from .._inputs.targets import KEEP, typed_input
 from .._text.line import line
 from .compare import compared, last_looks
 from .document import Document, judged
@@ -36,12 +37,19 @@ FILE_MODE, FOLDER_MODE = 0o640, 0o750
 OURS = re.compile(r"\A[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]{1,80}\Z")
 # Earlier reports that are looked through for a host, and bytes of the largest one.
 EARLIER, LARGEST = 20, 64 * 1024 * 1024
+# What is written, and how many reports stay, where nothing is said.
+USUAL, KEPT = ["html", JSON], 100
 
 
 def chosen_formats(given: t.Iterable[str]) -> tuple[list[str], list[str]]:
-    """(the formats in their order, what is no format)."""
-    asked = list(dict.fromkeys(str(one).strip().lower() for one in given if str(one).strip()))
+    """(the formats in their order, what is no format); empty text is not given."""
+    asked = list(dict.fromkeys(str(one).strip().lower() for one in given if str(one).strip())) or USUAL
     return [one for one in RENDER if one in asked], [one for one in asked if one not in RENDER]
+
+
+def chosen_keep(given: t.Any) -> int:
+    """How many reports stay, in the form of a setting. NpuError for what is no number."""
+    return int(typed_input(KEEP, given, KEPT))
 
 
 def wrong_formats(unknown: t.Sequence[str]) -> NpuError:

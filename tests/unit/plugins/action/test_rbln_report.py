@@ -81,6 +81,9 @@ def test_it_reads_and_writes_where_the_callback_is_told_to(tmp_path: Path) -> No
 
 def test_in_check_mode_no_file_is_written_and_a_wrong_place_fails_the_task(tmp_path: Path) -> None:
     assert run(tmp_path, "--check").returncode == 0 and not (tmp_path / "out").exists()
+    done = run(tmp_path, "-e", "rbln_report_keep=few")
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and "rbln_report_keep is 'few', which is not a whole number. Next: Set it" in said, said
     done = run(tmp_path, "-e", "rbln_report_path=/proc/x")
     said = " ".join((done.stdout + done.stderr).split())
     assert done.returncode == 2 and "cannot be written" in said and "Next: Give it a folder" in said, said

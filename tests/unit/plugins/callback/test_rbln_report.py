@@ -146,14 +146,14 @@ def test_a_file_to_include_that_is_not_there_is_the_cause(tmp_path: Path) -> Non
 
 def test_what_is_wrong_with_the_report_is_one_warning_and_the_run_ends_well(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the folder would be")
-    ran = Ran(tmp_path, play(SHOW), "-l", "a", "-e", "rbln_report_formats=pdf,json")
+    ran = Ran(tmp_path, play(SHOW), "-l", "a", "-e", "rbln_report_formats=pdf,json rbln_report_keep=few")
     assert ran.end() == 0, ran.said
     told = " ".join(ran.said.split())
     assert told.count("[WARNING]: rebellions.npu.rbln_report: ") == 1 and "Traceback" not in told
     assert (
         "cannot be written" in told
         and "A report has no format pdf. Next: Choose from html, json" in told
-        and "Next: " in told
+        and "rbln_report_keep is 'few', which is not a whole number. Next: Set it to a number such as 30." in told
     )
     assert (tmp_path / "out").read_text() == "a file where the folder would be"
 
@@ -167,7 +167,8 @@ def test_a_folder_is_that_of_ansible_or_what_a_play_makes_of_its_variable(tmp_pa
 
 def test_options_come_from_the_variables_of_the_run_too(tmp_path: Path) -> None:
     where = {"rbln_report_path": str(tmp_path / "there" / "r.json"), "rbln_report_formats": ["json"]}
-    ran = Ran(tmp_path, play(SHOW, vars=where), "-l", "a", "--check")
+    # An answer of a survey that was left empty.
+    ran = Ran(tmp_path, play(SHOW, vars=where), "-l", "a", "--check", "-e", '{"rbln_report_keep": ""}')
     assert ran.end() == 0, ran.said
     (path,) = (tmp_path / "there").iterdir()
     assert json.loads(path.read_text(encoding="utf-8"))["made"]["check"] is True and not ran.out.exists()

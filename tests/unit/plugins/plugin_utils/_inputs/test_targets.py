@@ -56,6 +56,9 @@ def test_an_empty_serial_is_not_all_hosts_at_a_time() -> None:
         ("rbln_failure_budget", 3, 3),
         ("rbln_failure_budget", " ", None),
         ("rbln_airgap", "yes", True),
+        ("rbln_drift_exit", "yes", True),
+        ("rbln_report_keep", "0", 0),
+        ("rbln_report_formats", "json, junit", ["json", "junit"]),
         ("rbln_bundle_kernels", '["a", "b"]', ["a", "b"]),
         ("rbln_bundle_kernels", "", ["observed"]),
         ("rbln_bundle_operands", "false", False),
@@ -71,6 +74,9 @@ def test_what_is_no_number_or_no_input_is_refused() -> None:
         typed_input("rbln_failure_budget", "few")
     with pytest.raises(NpuError, match="rbln_airgap is 'ture', which is neither true nor false"):
         typed_input("rbln_airgap", "ture")
+    # It would be the exit code of a run without drift.
+    with pytest.raises(NpuError, match="rbln_drift_exit is 'ture', which is neither true nor false"):
+        typed_input("rbln_drift_exit", "ture")
     with pytest.raises(NpuError, match="^rbln_serail is not an input of this collection. Next: Did you mean rbln_ser"):
         typed_input("rbln_serail", "1")
 

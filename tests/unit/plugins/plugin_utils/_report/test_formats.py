@@ -337,6 +337,7 @@ def test_a_place_that_cannot_be_written_to_is_named(path: str) -> None:
 
 def test_formats_are_chosen_by_their_names() -> None:
     assert chosen_formats([" JSON", "html", "json", "", "pdf"]) == (["html", "json"], ["pdf"])
+    assert chosen_formats([""]) == chosen_formats([]) == (["html", "json"], [])
     assert list(files.RENDER) == list(files.SUFFIX)
 
 
