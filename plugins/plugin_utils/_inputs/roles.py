@@ -14,6 +14,7 @@ import re
 import typing as t
 
 import yaml
+from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
 from ansible_collections.rebellions.npu.plugins.module_utils._base.rebellions import PROFILE
 from ansible_collections.rebellions.npu.plugins.module_utils._runtime import base as runtime
 
@@ -153,10 +154,25 @@ def raw_inputs(
     return {name: of(name, entry) for name, entry in spec.items()}
 
 
+# Limits of what a run waits for; who writes 0 may mean none, and nothing could end in time.
+_WAITS = (DISCOVER, DRIVER, f"{DRIVER}_load", f"{DRIVER}_reboot", f"{TOOLKIT}_restart")
+_LIMITS = {f"{name}_timeout" for name in (*_WAITS, role("bundle"), role("support"), role("support_host"))}
+
+
+def judge_numbers(values: t.Mapping[str, t.Any]) -> None:
+    """NpuError for an input that is a number below what it counts or limits; the cluster part has bounds of its own."""
+    for name, value in values.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if value < 0 or (value == 0 and name in _LIMITS):
+                least = "more than 0" if name in _LIMITS else "at least 0"
+                raise NpuError("%s is %g, and must be %s." % (name, value, least), "Correct it.")
+
+
 def read_inputs(templar: t.Any, variables: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     """All inputs of the host roles, typed. NpuError names the variable that is wrong."""
     spec = role_inputs()
     wanted = normalise(raw_inputs(templar, variables, spec), spec)
+    judge_numbers(wanted)
     runtime.described_by_hand(wanted, f"{TOOLKIT}_")
     return wanted
 

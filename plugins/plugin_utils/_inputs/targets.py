@@ -12,7 +12,7 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._objects.names import INPUT
 from .normalise import nearest, normalise, suggestion
-from .roles import COLLECTION, role_inputs
+from .roles import COLLECTION, judge_numbers, role_inputs
 
 SERIAL, BUDGET, POOL, KEEP = (INPUT + name for name in ("serial", "failure_budget", "pool", "report_keep"))
 # Inputs that only playbooks and defaults of roles read, with what a survey may give for them.
@@ -108,6 +108,7 @@ def typed_input(name: str, value: t.Any, default: t.Any = None) -> t.Any:
         raise NpuError(
             "%s is %d, so no host would be changed." % (name, found), "Write 1 to stop at the first host that fails."
         )
+    judge_numbers({name: found})
     return _batches(found, value) if name == SERIAL and found is not None else found
 
 

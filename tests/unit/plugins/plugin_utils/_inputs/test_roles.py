@@ -19,6 +19,7 @@ from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.roles impor
     read_inputs,
     role_inputs,
 )
+from ansible_collections.rebellions.npu.plugins.plugin_utils._inputs.targets import typed_input
 
 
 class Templar:
@@ -36,6 +37,35 @@ def test_every_host_role_has_inputs() -> None:
     names = role_inputs()
     for role in HOST_ROLES:
         assert [name for name in names if name.startswith(role + "_")], role
+
+
+@pytest.mark.parametrize(
+    "name, value, told",
+    [
+        ("rbln_driver_timeout", "0", "is 0, and must be more than 0. Next: Correct it."),
+        ("rbln_driver_load_timeout", 0, "is 0, and must be more than 0. Next: Correct it."),
+        ("rbln_discover_timeout", -0.5, "is -0.5, and must be more than 0. Next: Correct it."),
+        ("rbln_container_toolkit_restart_timeout", 0, "is 0, and must be more than 0. Next: Correct it."),
+        ("rbln_driver_in_use_timeout", -1, "is -1, and must be at least 0. Next: Correct it."),
+        ("rbln_driver_keep", "-1", "is -1, and must be at least 0. Next: Correct it."),
+        ("rbln_support_host_timeout", 0, "is 0, and must be more than 0. Next: Correct it."),
+        ("rbln_bundle_timeout", "-5", "is -5, and must be more than 0. Next: Correct it."),
+        ("rbln_report_keep", -1, "is -1, and must be at least 0. Next: Correct it."),
+    ],
+)
+def test_a_number_with_which_nothing_could_end_is_refused(name: str, value: t.Any, told: str) -> None:
+    """An installer with a limit of 0 seconds would be killed as it starts."""
+    reads = [lambda: typed_input(name, value)]
+    reads += [lambda: read_inputs(Templar(), {name: value})] if name in role_inputs() else []
+    for read in reads:
+        with pytest.raises(NpuError) as wrong:
+            read()
+        assert str(wrong.value) == f"{name} {told}"
+
+
+def test_zero_is_a_number_where_it_means_none() -> None:
+    zero = {"rbln_driver_keep": 0, "rbln_driver_disk_free": "0", "rbln_driver_in_use_timeout": 0}
+    assert [read_inputs(Templar(), zero)[name] for name in zero] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
