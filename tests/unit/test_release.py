@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.rebellions.npu.tests.tools import release
 from ansible_collections.rebellions.npu.tests.tools.paths import Missing
 
+UNRESOLVED = "WARNING: a.yml:4:7: syntax-check[unknown-module]: couldn't resolve module/action '%s.host'. This\n"
 DONE = "...ansible-lint run complete\nImporter processing completed successfully\n"
 
 
@@ -73,6 +74,10 @@ def test_a_version_that_is_not_there(checkout: Path) -> None:
         (0, "Importer processing completed successfully\n", True, False),
         (0, "Importer processing completed successfully\n", False, True),
         (1, DONE, True, False),
+        (0, UNRESOLVED % "awx.awx" + DONE, True, True),
+        (0, UNRESOLVED % "x.awx" + DONE, True, False),
+        (0, "WARNING: ERROR    Failed to find rebellions.npu.site playbook.\n" + DONE, True, True),
+        (0, "WARNING: ERROR    Failed to find rebellions.npu.no_such playbook.\n" + DONE, True, False),
     ],
 )  # fmt: skip
 def test_what_the_importer_says_is_judged(code: int, out: str, lint: bool, good: bool) -> None:
