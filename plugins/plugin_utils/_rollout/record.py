@@ -127,7 +127,7 @@ def _record(data: Data) -> Record:
     moment(texts["started"])
     pools, nodes = {}, {}
     for pool, item in data["pools"].items():
-        waves = tuple(tuple(_name(name) for name in wave) for wave in item["waves"])
+        waves = tuple(_names(wave) for wave in _list(item["waves"]))
         pools[pool] = PoolRecord(waves, _number(item, "seconds"))
         for number, wave in enumerate(waves, 1):
             for name in wave:
@@ -148,15 +148,24 @@ def _record(data: Data) -> Record:
             _text(item, "reason", ""),
             _text(item, "run", texts["run"]),
             _number(item, "seconds"),
-            tuple(_name(run) for run in item.get("former", ())),
+            _names(item.get("former", [])),
         )
     return Record(**texts, pools=pools, nodes=nodes)
 
 
-def _name(value: t.Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is not a name")
+def _list(value: t.Any) -> list[t.Any]:
+    """A text is no list of its letters."""
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is not a list")
     return value
+
+
+def _names(value: t.Any) -> tuple[str, ...]:
+    found = tuple(_list(value))
+    for name in found:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{name!r} is not a name")
+    return found
 
 
 def _text(item: Data, key: str, default: str | None = None) -> str:
