@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import typing as t
 
@@ -20,9 +21,15 @@ Sleep = t.Callable[[float], None]
 AWAY, PAUSE = 300.0, 5.0
 
 
+# What a server says of an account whose roles it does not have, as one that has just started and not read them yet.
+_NO_ROLES = re.compile(r"RBAC: .*role\.rbac\.authorization\.k8s\.io .* not found")
+
+
 def is_passing(exc: NpuError) -> bool:
-    """Whether an error may heal by itself: no answer, or one that says that the server is busy."""
-    return isinstance(exc, NoAnswer) or (isinstance(exc, ApiError) and exc.status in BUSY)
+    """Whether an error may heal by itself: no answer, or one that says that the server is busy or has just started."""
+    if isinstance(exc, ApiError):
+        return exc.status in BUSY or (exc.status == 403 and bool(_NO_ROLES.search(str(exc.body.get("message")))))
+    return isinstance(exc, NoAnswer)
 
 
 def patiently(

@@ -395,6 +395,33 @@ def test_an_api_server_that_is_away_in_the_middle_does_not_end_the_drain() -> No
     assert names(api) == []
 
 
+NO_ROLES = (
+    'pods is forbidden: User "mover" cannot list resource "pods" in API group "" at the cluster scope: RBAC:'
+    ' [clusterrole.rbac.authorization.k8s.io "mover" not found, clusterrole.rbac.authorization.k8s.io "x" not found]'
+)
+
+
+@pytest.mark.parametrize("said, waits", [(NO_ROLES, True), (NO_ROLES.partition(": RBAC")[0], False)])
+def test_an_api_server_that_has_just_started_and_knows_no_roles_does_not_end_the_drain(said: str, waits: bool) -> None:
+    """kubernetes/kubernetes#121635: it answers before it has read who may do what."""
+    api = Api(node(), pod("a"))
+    listing = api.list
+
+    def starting(api_version: str, kind: str, *args: Any, **more: Any) -> Any:
+        if 101 <= api.now < 130:
+            raise ApiError(403, "List Pod objects", {"message": said})
+        return listing(api_version, kind, *args, **more)
+
+    api.list = starting  # type: ignore[method-assign]
+    api.ends = {"a": 20}
+    if waits:
+        drain(api)
+        assert names(api) == []
+    else:
+        with pytest.raises(ApiError, match="not allowed"):
+            drain(api)
+
+
 def test_claims_are_read_once_for_each_look() -> None:
     plain = {"containers": [{"name": "a"}], "resourceClaims": [{"name": "n", "resourceClaimName": "c"}]}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
