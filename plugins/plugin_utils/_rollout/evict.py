@@ -33,6 +33,7 @@ from .pods import (
     component_name,
     is_finished,
     listed,
+    never_ends,
     pod_name,
     why_not,
 )
@@ -166,7 +167,8 @@ class Drain:
         ask = functools.partial(
             self._cluster.list, "v1", "Pod", selector=selector, fields="spec.nodeName=" + self._node
         )
-        return [pod for pod in patiently(self._cluster, ask, self._clock, self._sleep) if not is_finished(pod)]
+        found = patiently(self._cluster, ask, self._clock, self._sleep)
+        return [pod for pod in found if not is_finished(pod) and not never_ends(pod)]
 
     def _asks_to_stay(self, waits: t.Sequence[Told], limit: float) -> NpuError:
         told = ["%s (%s)" % (pod_name(one.pod), one.why) for one in waits]

@@ -200,6 +200,11 @@ def is_finished(pod: t.Mapping[str, t.Any]) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def never_ends(pod: t.Mapping[str, t.Any]) -> bool:
+    """Whether a pod runs as long as its node does, so that nobody can wait for its end."""
+    return _is_mirror(pod) or controller_of(pod).get("kind") == "DaemonSet"
+
+
 def component_name(pod: t.Mapping[str, t.Any]) -> str:
     """The component that a pod belongs to, by the name that its gate has; empty for none."""
     return _NAMES.get(component_of(dict(pod)), "")

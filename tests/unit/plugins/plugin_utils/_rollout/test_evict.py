@@ -377,6 +377,18 @@ def test_finished_jobs_are_not_waited_for() -> None:
     assert drain(api, wait_selector="kind=job", wait_timeout=600)[1] == [] and api.now == 100
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"owner": {"kind": "DaemonSet", "name": "agent", "controller": True}},
+        {"owner": None, "annotations": {"kubernetes.io/config.mirror": "x"}},
+    ],
+)
+def test_pods_of_the_selector_that_never_end_are_not_waited_for(more: dict[str, Any]) -> None:
+    api = Api(node(), pod("agent", labels={"kind": "job"}, spec={"containers": [{"name": "a"}]}, **more))
+    assert drain(api, wait_selector="kind=job", wait_timeout=600)[1] == [] and api.now == 100
+
+
 def test_pods_that_ask_to_stay_are_waited_for_and_then_end_the_drain() -> None:
     api = Api(node(), pod("train", annotations=STAY), pod("a"))
     with pytest.raises(NpuError, match="after 30 s these pods still run.*: team/train .*safe-to-evict=false"):
