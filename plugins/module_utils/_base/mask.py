@@ -185,13 +185,13 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
     # Credentials in an address: all before the last @. A user alone may be a token, but not that of ssh.
     (
         pattern(
-            r"\b(?!ssh:|git\+ssh:|sftp:|docker:|oci:)[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>]{1,1000})@"
+            r"\b(?!ssh:|git\+ssh:|sftp:|docker:|oci:)[A-Za-z][A-Za-z0-9+.-]{0,30}:\\{0,3}/\\{0,3}/(?P<s>[^\s/\"<>]{1,1000})@"
         ),
         _always, addresses,
     ),
     (
         pattern(
-            r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}://(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
+            r"\b[A-Za-z][A-Za-z0-9+.-]{0,30}:\\{0,3}/\\{0,3}/(?P<s>[^\s/\"<>@:]{1,200}:(?!\d{1,5}(?:[/?#]|$))"
             r"[^\s\"<>]{1,1000})@(?!sha\d)(?=[\w.\[-])"
         ),
         _always, addresses,
@@ -317,6 +317,20 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
     ),
     (
         pattern(
+            r"(?:echo|printf)[ \t]+(?:-n[ \t]+)?[\"']?(?P<s>[^\s|\"']{1,200})[\"']?[ \t]*\|[^\n|]{0,80}?"
+            r"(?:--password-stdin|--stdin|sudo[ \t]+-S)(?![\w-])"
+        ),
+        _always, at_words("echo ", "printf "),
+    ),
+    (pattern(r"microk8s join [^\s/]{1,80}/(?P<s>[0-9a-f]{32})"), _always, at_words("microk8s join ")),
+    (
+        pattern(
+            r"(?im)^[ \t]*(?:env|setenv|set -g?x)[ \t]+%s[ \t]+%s(?P<s>[^\s=].*)" % (_KEY, _NOT)
+        ),
+        _always, lines_of_names,
+    ),
+    (
+        pattern(
             r"(?<![^\s'\"])[\w.-]{1,64}:(?P<s>[^\s'\"|]{1,200})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?"
             r"(?:[\w/]*/)?chpasswd\b"
         ),
@@ -390,7 +404,7 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
     ),
     (
         pattern(
-            r"(?is)%s(?:\\?[\"'])?[ \t]*(?:=>?|:)[ \t]*b?(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
+            r"(?is)%s(?:\\?[\"'])?[ \t]*(?::=|=>?|[:\uff1a])[ \t]*b?(?:%s|%s|%s)" % (_KEY, _TRIPLE, _ESCAPED, _STRING)
         ),
         _is_text, names(),
     ),
@@ -407,7 +421,7 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
     ),
     (
         pattern(
-            r"(?i)%s(?:\\?[\"'])?[ \t]*(?:=>?%s|:(?!//)%s)[ \t]*%s"
+            r"(?i)%s(?:\\?[\"'])?[ \t]*(?::=|=>?%s|[:\uff1a](?!//|=)%s)[ \t]*%s"
             r"(?P<s>(?:[^\s\"'\[{|>*\\,;&/]|/(?=\S*[+=]))(?:[^\s\"'\\]*[^\s\"'\\,;.)}\]])?)"
             % (_KEY, _NEXT, _PROSE, _NOT)
         ),

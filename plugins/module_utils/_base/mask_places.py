@@ -9,13 +9,14 @@ import functools
 import re
 import typing as t
 
-# The last ones are Korean: a password.
+# The last ones are Korean, Japanese and Chinese: a password.
 WORD = (
-    r"(?:(?<!by)(?<!com)pass(?:words?|wd|phrase|code)?|pwd|psk|rootpw|auth|authorization|authtok|bearer|"
+    r"(?:(?<!by)(?<!com)pass(?:words?|wort|wd|phrase|code)?|kennwort|pwd|psk|rootpw|auth|authorization|authtok|bearer|"
     r"credential(?:s(?!: ))?|creds|token|secret|access[_-]?key[_-]?id|client-key-data|dockerconfigjson|dockercfg|"
     r"art-api|"
     r"(?:private|api|access|secret|licen[cs]e|signing|encryption|activation|product|account|shared|session|master|"
-    r"fernet|luks|hmac|jwt)[._-]?key|secret_key_base|\ube44\ubc00\ubc88\ud638|\uc554\ud638|\ud328\uc2a4\uc6cc\ub4dc)"
+    r"fernet|luks|hmac|jwt)[._-]?key|secret_key_base|\ube44\ubc00\ubc88\ud638|\uc554\ud638|\ud328\uc2a4\uc6cc\ub4dc|"
+    r"\u30d1\u30b9\u30ef\u30fc\u30c9|\u5bc6\u7801|\u5bc6\u78bc)"
 )
 
 
@@ -28,10 +29,11 @@ def pattern(text: str) -> functools.partial[re.Pattern[str]]:
 _ROOTS = (
     "pass", "pwd", "psk", "rootpw", "auth", "bearer", "credential", "creds", "token", "secret", "key", "dockerc",
     "art-api", "\ube44\ubc00\ubc88\ud638", "\uc554\ud638", "\ud328\uc2a4\uc6cc\ub4dc",
+    "kennwort", "\u30d1\u30b9\u30ef\u30fc\u30c9", "\u5bc6\u7801", "\u5bc6\u78bc",
 )  # fmt: skip
 LONGEST_NAME = 160
 _NAME = pattern(r"(?i)[\w.-]{0,128}?%s\Z" % WORD)
-_LOGIN = pattern(r"://(?=[^\s\"<>][^\s\"<>@]{0,1201}@)")
+_LOGIN = pattern(r":\\{0,3}/\\{0,3}/(?=[^\s\"<>][^\s\"<>@]{0,1201}@)")
 _AT = pattern(r"@(?!sha\d+:)(?=[\w.\[-])")
 
 Starts = t.Optional[t.Iterable[int]]
