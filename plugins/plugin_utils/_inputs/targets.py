@@ -12,6 +12,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._base.model import 
 
 from .._objects.names import INPUT
 from .normalise import nearest, normalise, suggestion
+from .pool_variables import POOL as POOL_PREFIX
+from .pool_variables import POOLS
 from .roles import COLLECTION, judge_numbers, role_inputs
 
 SERIAL, BUDGET, POOL, KEEP = (INPUT + name for name in ("serial", "failure_budget", "pool", "report_keep"))
@@ -31,6 +33,8 @@ PLAYBOOKS: dict[str, dict[str, t.Any]] = {
     INPUT + "report_formats": {"type": "list", "elements": "str"},
     KEEP: {"type": "int"},
 }
+# Groups with a meaning of their own, which nobody has misspelt.
+OWN = ("all", "ungrouped", "npu_nodes", "npu_bundle", "npu_bundle_server", POOLS)
 EXAMPLE = """
 npu_nodes:
   hosts:
@@ -50,7 +54,8 @@ def require_hosts(
     """
     hosts = groups.get(group) or []
     if not hosts:
-        near = nearest(group, set(groups) - {group, "all", "ungrouped"})
+        strange = {name for name in groups if name not in OWN and not name.startswith(POOL_PREFIX)}
+        near = nearest(group, strange)
         what = "The group %s of the inventory has no host." if group in groups else "The inventory has no group %s."
         rename = "Rename the group %s, or write" % near if near and groups[near] else "Write"
         example = EXAMPLE.replace("npu_nodes", group)

@@ -112,6 +112,13 @@ def test_no_host_in_the_group_is_an_error_with_an_inventory(groups: dict[str, li
     assert text.endswith(":\nnpu_nodes:\n  hosts:\n    npu1.example.com:\n    npu2.example.com:\n")
 
 
+@pytest.mark.parametrize("group", ["npu_bundle", "npu_nodes"])
+def test_no_group_of_ours_is_to_be_renamed(group: str) -> None:
+    groups = dict.fromkeys({"npu_bundle", "npu_nodes", "npu_bundle_server", "npu_pool_x", "npu_pools"} - {group}, ALL)
+    with pytest.raises(NpuError, match=f"^The inventory has no group {group}. Next: Write an inventory such as this"):
+        require_hosts(group, groups, ALL, "")
+
+
 def test_a_limit_without_a_host_of_the_group_names_its_hosts() -> None:
     with pytest.raises(NpuError) as caught:
         require_hosts("npu_nodes", {"npu_nodes": ["a", "b"], "all": ALL}, ["c"], "c")
