@@ -29,7 +29,9 @@ def lines(found: Summaries, path: str, size: int, dry: bool) -> list[Line]:
         if _is_whole(one):
             whole.append(name)
         why = one["detail"] or ("not whole: " + some(one["failed"]) if one["failed"] else "")
-        rows.append((kind, name, one["state"], str(one["files"]), kib(one["size"]), line(why, 160)))
+        # What is not collected yet has no size: none would read as nothing.
+        sizes = ("-", "-") if one["state"] == PLANNED else (str(one["files"]), kib(one["size"]))
+        rows.append((kind, name, one["state"], *sizes, line(why, 160)))
         tones.append(GOOD if _is_whole(one) else UNSURE if one["state"] == COLLECTED else BAD)
     shown = table(("what", "name", "state", "files", "size", "note"), rows, tones)
     more = [Line("and %d more, whole" % (len(whole) - ROWS), PLAIN)] if len(whole) > ROWS else []

@@ -151,6 +151,9 @@ def test_the_screen_shows_what_is_not_whole_first_and_counts_the_rest(bundle: Bu
     told = [one.text for one in lines(bundle.summaries, "/x.tgz", 2048, False)]
     assert told[0] == "Support bundle of 3 hosts and 1 cluster" and told[-1] == "Written: /x.tgz, 2 KiB"
     assert "not whole: d" in told[2] and "no route" in told[3] and told[5].startswith("cluster")
+    planned = {HOST: {"h": {**bundle.summaries[CLUSTER]["https://h:6443"], "state": "planned"}}, CLUSTER: {}}
+    told = [one.text for one in lines(planned, "/x.tgz", 0, True)]
+    assert told[2].split() == ["host", "h", "planned", "-", "-"] and told[-1] == "Would be written: /x.tgz"
     many = {HOST: {f"h{one}": bundle.summaries[CLUSTER]["https://h:6443"] for one in range(1000)}, CLUSTER: {}}
     told = [one.text for one in lines(many, "", 0, False)]
     assert len(told) == 23 and told[-1] == "and 980 more, whole"
