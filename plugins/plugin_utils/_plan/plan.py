@@ -89,8 +89,8 @@ def _preflight(draft: Draft, case: Case) -> bool:
             draft.by_policy_for(
                 case.input("preflight_no_npus"),
                 found,
-                f"{found.next_step.rstrip('.')}, or take the host out of npu_nodes; "
-                f"{ours('preflight_no_npus')}: warn lets it pass.",
+                f"{found.next_step.rstrip('.')}, take the host out of npu_nodes, "
+                f"or accept it with {ours('preflight_no_npus')}: warn.",
             )
         return False
     mixed = case.fails("one_family")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ from ansible_collections.rebellions.npu.plugins.module_utils._npu.driver import 
 
 from .._answers.passed import passed_names
 
+# The part of a next step that names the policy which turns a stop into a caution.
+_ACCEPT = re.compile(r"[,;] or accept it with \w+: warn(?=\.)")
 DRIVER_ROLE = "driver"
 TOOLKIT_ROLE = "container_toolkit"
 VALIDATOR_ROLE = "validator"
@@ -186,14 +189,14 @@ class Draft:
         if policy == "fail":
             self.stop(code, detail, next_step)
         elif policy == "warn":
-            self.caution(code, detail, next_step)
+            self.caution(code, detail, _ACCEPT.sub("", next_step))
 
     def by_policy_for(self, policy: str, check: Check, next_step: str = "") -> None:
         """by_policy() for a check that does not hold."""
         if policy == "fail":
             self.stop_for(check, next_step)
         elif policy == "warn":
-            self.caution_for(check, next_step)
+            self.caution_for(check, _ACCEPT.sub("", next_step))
 
 
 def families(facts: Data) -> list[str]:

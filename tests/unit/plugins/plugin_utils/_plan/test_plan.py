@@ -243,6 +243,20 @@ def test_a_host_without_npus_follows_the_policy(policy: str, stops: list[str]) -
     assert codes(found) == stops
 
 
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("rbln_preflight_no_npus", {"npus": [], "counts": {"functions": 0}}),
+        ("rbln_preflight_unlisted", {"kernel": {"next_boot": "6.8.0-138-generic"}}),
+    ],
+)
+def test_who_has_accepted_it_is_not_asked_to_accept_it(name: str, more: dict[str, t.Any]) -> None:
+    (stop,) = draw({name: "fail"}, facts(**more))["stops"]
+    assert stop["next_step"].endswith(f", or accept it with {name}: warn.")
+    (told,) = (one for one in draw({name: "warn"}, facts(**more))["cautions"] if one["code"] == stop["code"])
+    assert told["next_step"] == stop["next_step"].replace(f", or accept it with {name}: warn", "")
+
+
 def test_two_families_on_a_host_stop_it() -> None:
     assert "one_family" in codes(draw({}, facts(npus=[npu(), npu(family="REBEL")], counts={"functions": 2})))
 
