@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import stat
 import typing as t
 
 from ansible_collections.rebellions.npu.plugins.module_utils._base.model import NpuError
@@ -123,9 +124,12 @@ def write(document: Document, place: Place, formats: t.Sequence[str], keep: int 
 
 def _read(path: pathlib.Path) -> Document | None:
     try:
-        if path.stat().st_size > LARGEST:
-            return None
-        return judged(json.loads(path.read_text(encoding="utf-8")))
+        # A pipe or a device in its place would keep the run from its end.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return None
+            data = stream.read(LARGEST + 1)
+        return judged(json.loads(data)) if len(data) <= LARGEST else None
     except (OSError, ValueError, RecursionError, NpuError):
         # Half written, of another release, or no report of ours.
         return None

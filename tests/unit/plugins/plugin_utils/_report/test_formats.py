@@ -223,6 +223,18 @@ def seen(document: Document, number: int) -> Any:
     return document["hosts"][number]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to none"])
+def test_an_earlier_report_that_is_no_file_is_passed_over(tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "last.json"
+    if kind == "pipe":
+        os.mkfifo(there)
+    elif kind == "folder":
+        there.mkdir()
+    else:
+        there.symlink_to("/dev/null" if kind == "device" else "none")
+    assert list(Place(str(tmp_path / "last.html")).earlier()) == []
+
+
 def test_a_report_says_what_is_new_against_the_last_one() -> None:
     before = reports.of_hosts([reports.one_host(number) for number in range(4)], at="2026-11-28T01:00:00Z")
     now = reports.of_hosts([reports.one_host(number) for number in (0, 1, 2, 5)])
