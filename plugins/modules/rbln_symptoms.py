@@ -97,7 +97,7 @@ locked_by:
   type: list
   elements: str
 used_by:
-  description: Programs that have a device node of an NPU open.
+  description: Programs that have a device node of an NPU open, without the daemon of the driver.
   returned: success
   type: list
   elements: str

@@ -154,6 +154,12 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
             job = controller.launch("NPU Upgrade", answers).good(A, B)
             assert all(changed for _ok, changed, _bad in job.hosts.values()), job.hosts
             controller.launch("NPU Upgrade", answers).unchanged(A, B)
+        with part.case("until the inventory wants it too, Validate tells of the other version"):
+            job = controller.launch("NPU Validate")
+            assert job.code == 2 and "loaded is 3.4.0, wanted is 3.2.2" in job.out, job.out[-3000:]
+            # The daemon of the driver holds the NPUs, and nobody has to end it.
+            assert "NPUs are in use by" not in controller.launch("NPU Doctor").out
+        controller.inventory["npu_nodes"]["vars"]["rbln_driver_version"] = "3.4.0"
         seen(part, controller, folder)
         removed(part, controller)
     hosts.state.update({A: "dirty", B: "dirty"})

@@ -19,6 +19,7 @@ import typing as t
 from urllib.parse import urlsplit
 
 from .._base.mask import mask
+from .._base.rebellions import PROFILE
 from .._host.apart import Keep, Outcome, apart
 from .._host.handles import find_open
 from .._host.host import Host, Probe
@@ -63,7 +64,8 @@ def symptoms(
         "units": {name: unit.active_state for name, unit in found.items() if unit.loaded},
         "proxies": _proxies(host, {name: unit.main_pid for name, unit in found.items()}, timeout),
         "locked_by": _named(holders, LOCKS),
-        "used_by": _named(holders, devices),
+        # The driver's own daemon ends with the driver.
+        "used_by": _named((one for one in holders if one.unit not in PROFILE.daemon_units), devices),
     }
 
 

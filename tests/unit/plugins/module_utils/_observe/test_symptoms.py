@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.rebellions.npu.plugins.module_utils._host.handles import Holder
 from ansible_collections.rebellions.npu.plugins.module_utils._host.host import Host
 from ansible_collections.rebellions.npu.plugins.module_utils._host.probe import Completed, Probe
 from ansible_collections.rebellions.npu.plugins.module_utils._observe import symptoms as of
@@ -74,6 +75,15 @@ def test_who_has_a_file_open_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         found = of.symptoms(Host(), [], [], [str(path)], 2.0)
     assert any("(pid %d)" % os.getpid() in one for one in found["used_by"])
     assert found["used_by"] == found["locked_by"]
+
+
+def test_the_daemon_of_the_driver_is_no_user_of_its_npus(monkeypatch: pytest.MonkeyPatch) -> None:
+    users = [
+        Holder("process", 5, "sleep", ("/dev/rbln0",), unit="rbln-smd.service"),
+        Holder("process", 6, "python3", ("/dev/rbln0",), unit="train.service"),
+    ]
+    monkeypatch.setattr(of, "find_open", lambda host, paths: users)
+    assert of.symptoms(Host(), [], [], ["/dev/rbln0"], 2.0)["used_by"] == ["python3 (pid 6)"]
 
 
 @pytest.mark.parametrize(
