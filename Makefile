@@ -49,7 +49,7 @@ release-check: root stage ## whether the last commit may be published; ends with
 changelog: stage ## write CHANGELOG.md from the fragments and the plugins of the version in galaxy.yml
 	@$(PY) -m tests.tools.changelog
 
-report-picture: stage ## docs/images/report.png from an example, or from a report: REPORT=FILE.json; needs chromium
+report-picture: stage ## docs/images/report.png of the demo's first run: REPORT=.work/demo/reports/FILE.json; without it of an example; needs chromium
 	@$(PY) -m tests.tools.report_picture $(REPORT)
 
 packages: env ## install missing system packages (root) or name them
