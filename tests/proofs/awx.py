@@ -160,6 +160,8 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
             # The daemon of the driver holds the NPUs, and nobody has to end it.
             assert "NPUs are in use by" not in controller.launch("NPU Doctor").out
         controller.inventory["npu_nodes"]["vars"]["rbln_driver_version"] = "3.4.0"
+        with part.case("and then it proves the hosts again, whose ready files it had withdrawn"):
+            controller.launch("NPU Validate").good(A, B)
         seen(part, controller, folder)
         removed(part, controller)
     hosts.state.update({A: "dirty", B: "dirty"})
