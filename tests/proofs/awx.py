@@ -104,7 +104,7 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
     controller = Controller(api, folder / "awx", json.loads(where.read_text()))
     # These hosts have no cluster.
     api.links[("job_templates", api.named("job_templates", "NPU Plan")["id"], "credentials")].clear()
-    for name in ("Discover", "Site", "Upgrade", "Validate", "Doctor", "Support", "Remove"):
+    for name in ("Discover", "Site", "Upgrade", "Validate", "Doctor", "Support", "Report", "Drift", "Remove"):
         api.links[("job_templates", api.named("job_templates", "NPU " + name)["id"], "credentials")].clear()
     pools: dict[str, list[str]] = {}
     with part.case("Discover"):
@@ -163,6 +163,7 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
         with part.case("and then it proves the hosts again, whose ready files it had withdrawn"):
             controller.launch("NPU Validate").good(A, B)
         seen(part, controller, folder)
+        reported(part, controller, hosts)
         removed(part, controller)
     hosts.state.update({A: "dirty", B: "dirty"})
 
@@ -182,6 +183,35 @@ def seen(part: Part, controller: Controller, folder: Path) -> None:
             manifest = json.load(t.cast("t.IO[bytes]", archive.extractfile(name)))
         assert {host: one["state"] for host, one in manifest["hosts"].items()} == {A: "collected"}
         assert path.stat().st_mode & 0o777 == 0o600 and len(manifest["files"]) > 5
+
+
+def reported(part: Part, controller: Controller, hosts: Hosts) -> None:
+    """Report and Drift, which keep what they write in the folder that outlives a job."""
+    folder = Path(INPUTS["rbln_awx_output"], "reports")
+
+    def newest() -> Data:
+        found: Data = json.loads(max(folder.glob("*.json")).read_text())
+        return found
+
+    with part.case("Report from the facts that AWX has kept contacts no host"):
+        given = controller.inventory["npu_nodes"]["vars"]
+        way = given["ansible_connection"]
+        given["ansible_connection"] = "no.such.connection"
+        job = controller.launch("NPU Report")
+        given["ansible_connection"] = way
+        assert job.code == 0 and "2 hosts: " in job.out, job.out[-3000:]
+        wanted = given["rbln_driver_version"]
+        assert [(one["name"], one["versions"]["driver"]) for one in newest()["hosts"]] == [(A, wanted), (B, wanted)]
+        assert any(folder.glob("*.html"))
+    with part.case("Drift: the first job has nothing to compare with, the next one finds nothing"):
+        assert "This one is the first" in controller.launch("NPU Drift").unchanged(A, B).out
+        assert "No drift on 2 hosts since " in controller.launch("NPU Drift").unchanged(A, B).out
+    with part.case("Drift fails with a host that has drifted, and names it"):
+        hosts.lab.exec(B, "sed -i 's/librbln-ml/librbln-xx/g' /run/cdi/rbln.yaml")
+        job = controller.launch("NPU Drift")
+        assert job.code and "Drift on 1 of 2 hosts since " in job.out and "CDI spec" in job.out, job.out[-3000:]
+        assert [one["name"] for one in newest()["hosts"] if one["drift"]] == [B]
+        controller.launch("NPU Site").good(A, B)
 
 
 def removed(part: Part, controller: Controller) -> None:
@@ -230,6 +260,7 @@ def main() -> int:
     hosts: Hosts | None = None
     try:
         with tempfile.TemporaryDirectory(prefix="npu-awx-") as name:
+            INPUTS["rbln_awx_output"] = "%s/output" % name
             with Server(api) as server, proof.part("objects") as part:
                 objects(part, api, server)
             with proof.part("jobs") as part:
