@@ -26,7 +26,7 @@ from tests.integration._play import (
     parse,
     runfile,
 )
-from tests.lab import _control
+from tests.lab import Lab, _control
 from tests.lab._base import end, until
 from tests.lab._go import program
 from tests.lab._pki import KUBECONFIG
@@ -80,6 +80,14 @@ class Watch:
         if self._process:
             end(t.cast("subprocess.Popen[bytes]", self._process))
         self._thread.join(10)
+
+
+def cleared(lab: Lab) -> None:
+    """Take the pods away: the next hosts with NPUs of this cluster would start them."""
+    lab.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=false", check=False)
+    # Some ignore that they are to end.
+    pods = ("pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0", "--ignore-not-found")
+    lab.kubectl("delete", *pods, check=False, timeout=120)
 
 
 class Nodes(t.Protocol):

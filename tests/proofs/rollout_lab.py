@@ -35,6 +35,7 @@ from tests.proofs._rollout_lab import (
     WORKING,
     Field,
     Rolling,
+    cleared,
 )
 from tests.proofs._rollout_scenes import beside, gates
 from tests.tools.stage import stage
@@ -220,6 +221,7 @@ def main() -> int:
     finally:
         if field:
             field.close()
+        cleared(hosts.lab)
         hosts.leave()
         shutil.rmtree(FOLDER, ignore_errors=True)
     return proof.close()
