@@ -429,7 +429,9 @@ _RULES: tuple[tuple[functools.partial[re.Pattern[str]], Judge, t.Callable[[Looke
     ),
 )  # fmt: skip
 
-
+# Short texts without a secret that were looked at: names and labels come again in many objects.
+_CLEAN: set[str] = set()
+_SHORT, _KEPT = 120, 20000
 _VALUES = ("s", "list", "triple", "raw", "escaped", "double", "single")
 
 
@@ -447,6 +449,8 @@ def _found(rule: functools.partial[re.Pattern[str]], starts: Starts, text: str) 
 
 def _replace(text: str, note: t.Callable[[str], None]) -> str:
     """`text` with its secrets masked; `note` gets each of them."""
+    if text in _CLEAN:
+        return text
     looked = Looked(text, set())
     for rule, judge, starts in _RULES:
         parts: list[str] = []
@@ -463,6 +467,8 @@ def _replace(text: str, note: t.Callable[[str], None]) -> str:
             end = one.end(name)
         if parts:
             looked = Looked("".join([*parts, looked.text[end:]]), looked.absent)
+    if looked.text == text and len(text) <= _SHORT and len(_CLEAN) < _KEPT:
+        _CLEAN.add(text)
     return looked.text
 
 

@@ -512,3 +512,12 @@ def test_ten_megabytes_of_a_log_take_about_a_second(hinted: bool) -> None:
     start = time.process_time()
     assert mask(text) == text
     assert time.process_time() - start < 1.0
+
+
+def test_only_texts_without_a_secret_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: set[str] = set()
+    monkeypatch.setattr(mask_module, "_CLEAN", kept)
+    for _time in range(2):
+        assert mask("a plain name") == "a plain name" and mask("token=abcdefgh1") == "token=" + MASK
+        assert mask_module.noted("token=abcdefgh1")[1] == {"abcdefgh1"} and mask("x" * 200) == "x" * 200
+    assert kept == {"a plain name"}
