@@ -195,10 +195,12 @@ def reported(part: Part, controller: Controller, hosts: Hosts) -> None:
 
     with part.case("Report from the facts that AWX has kept contacts no host"):
         given = controller.inventory["npu_nodes"]["vars"]
-        way = given["ansible_connection"]
-        given["ansible_connection"] = "no.such.connection"
+        away = {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+        before = dict(given)
+        given.update(away)
         job = controller.launch("NPU Report")
-        given["ansible_connection"] = way
+        given.clear()
+        given.update(before)
         assert job.code == 0 and "2 hosts: " in job.out, job.out[-3000:]
         wanted = given["rbln_driver_version"]
         assert [(one["name"], one["versions"]["driver"]) for one in newest()["hosts"]] == [(A, wanted), (B, wanted)]
