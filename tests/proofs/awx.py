@@ -20,9 +20,8 @@ import typing as t
 from pathlib import Path
 
 from tests.integration._hosts import Hosts
-from tests.integration._play import FOLDER, STAGED, inventory
+from tests.integration._play import FOLDER, STAGED, inventory, runfile
 from tests.lab import Lab
-from tests.lab.lab import payload_dir
 from tests.proofs._awx_api import Api, Data, Server
 from tests.proofs._awx_job import PROJECT, Controller
 from tests.proofs._proof import SAMPLE, Part, Proof
@@ -140,11 +139,8 @@ def jobs(part: Part, api: Api, folder: Path, hosts: Hosts) -> None:
         for number, host, other in ((1, A, B), (2, B, A)):
             assert other not in controller.launch("NPU Validate", part=(number, 2)).good(host).out
     answers = {"rbln_pool": "", "rbln_driver_version": "3.4.0", "rbln_rollout_waves": "1, 100%"}
-    runfile = "run/rebellions-x86_64-3.4.0.run"
-    upgraded = {"rbln_driver_runfile": str(payload_dir() / runfile)}
-    for line in (payload_dir() / "SHA256SUMS").read_text().splitlines():
-        if line.split()[1] == runfile:
-            upgraded["rbln_driver_runfile_sha256"] = line.split()[0]
+    wanted = runfile("3.4.0")
+    upgraded = {name: wanted[name] for name in ("rbln_driver_runfile", "rbln_driver_runfile_sha256")}
     controller.inventory["npu_nodes"]["vars"].update(upgraded)
     with part.case("the plan of the workflow: Upgrade in check mode, with its waves"):
         job = controller.launch("NPU Upgrade", answers, check=True).good(A, B)
@@ -194,13 +190,12 @@ def reported(part: Part, controller: Controller, hosts: Hosts) -> None:
         return found
 
     with part.case("Report from the facts that AWX has kept contacts no host"):
-        given = controller.inventory["npu_nodes"]["vars"]
+        group = controller.inventory["npu_nodes"]
+        given = group["vars"]
         away = {"ansible_connection": "ansible.builtin.ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
-        before = dict(given)
-        given.update(away)
+        group["vars"] = {**given, **away}
         job = controller.launch("NPU Report")
-        given.clear()
-        given.update(before)
+        group["vars"] = given
         assert job.code == 0 and "2 hosts: " in job.out, job.out[-3000:]
         wanted = given["rbln_driver_version"]
         assert [(one["name"], one["versions"]["driver"]) for one in newest()["hosts"]] == [(A, wanted), (B, wanted)]
